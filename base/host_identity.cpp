@@ -19,8 +19,8 @@ std::string read_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::error_code failed;
-  const auto space = std::filesystem::read_symlink("/proc/self/ns/pid", failed);
-  return boot.empty() || failed ? std::string{} : boot + " " + space.string();
+  const auto ns = std::filesystem::read_symlink("/proc/self/ns/pid", failed);
+  return boot.empty() || failed ? std::string{} : boot + " " + ns.string();
 }
 
 using interface_list = std::unique_ptr<ifaddrs, void (*)(ifaddrs*)>;

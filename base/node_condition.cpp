@@ -58,17 +58,17 @@ void node_condition::add_slab(slab_name name) {
   slabs_.push_back({std::move(name), false});
 }
 
-void node_condition::remove_slab(const namespace_id& space, rank_number rank) {
+void node_condition::remove_slab(const namespace_id& ns, rank_number rank) {
   std::lock_guard guard(mutex_);
-  std::erase_if(slabs_, [&](const slab& x) { return x.name.space == space && x.name.rank == rank; });
-  std::erase_if(reasons_, [&](const reason& x) { return x.part == rank && x.space == space; });
+  std::erase_if(slabs_, [&](const slab& x) { return x.name.ns == ns && x.name.rank == rank; });
+  std::erase_if(reasons_, [&](const reason& x) { return x.part == rank && x.ns == ns; });
   const bool lasting = std::ranges::any_of(reasons_, [](const reason& x) { return lasts(x.what); });
   degraded_.store(lasting, std::memory_order_release);
 }
 
 bool node_condition::begin(reason why) {
   std::lock_guard guard(mutex_);
-  const auto same = [&](const reason& x) { return x.what == why.what && x.text == why.text && x.space == why.space; };
+  const auto same = [&](const reason& x) { return x.what == why.what && x.text == why.text && x.ns == why.ns; };
   if (std::ranges::any_of(reasons_, same))
     return false;
   reasons_.push_back(std::move(why));
@@ -76,17 +76,17 @@ bool node_condition::begin(reason why) {
   return true;
 }
 
-bool node_condition::slab_damaged(const namespace_id& space, rank_number rank, std::string text) {
+bool node_condition::slab_damaged(const namespace_id& ns, rank_number rank, std::string text) {
   {
     std::lock_guard guard(mutex_);
-    const auto of_rank = [&](const slab& x) { return x.name.space == space && x.name.rank == rank; };
+    const auto of_rank = [&](const slab& x) { return x.name.ns == ns && x.name.rank == rank; };
     const auto found = std::ranges::find_if(slabs_, of_rank);
     if (found == slabs_.end())
-      slabs_.push_back({{space, {}, rank}, true});
+      slabs_.push_back({{ns, {}, rank}, true});
     else if (std::exchange(found->damaged, true))
       return false;
   }
-  return begin({trouble::slab_damaged, std::move(text), space, rank});
+  return begin({trouble::slab_damaged, std::move(text), ns, rank});
 }
 
 bool node_condition::index_failed(std::string text) {
@@ -99,7 +99,7 @@ bool node_condition::claim_lost(std::string text) {
 
 bool node_condition::begin_or_renew(reason why) {
   std::lock_guard guard(mutex_);
-  const auto same = [&](const reason& x) { return x.what == why.what && x.part == why.part && x.space == why.space; };
+  const auto same = [&](const reason& x) { return x.what == why.what && x.part == why.part && x.ns == why.ns; };
   const auto known = std::ranges::find_if(reasons_, same);
   if (known != reasons_.end()) {
     known->text = std::move(why.text);
@@ -113,18 +113,17 @@ bool node_condition::begins(trouble what, part_number part, std::string text) {
   return begin_or_renew({what, std::move(text), {}, part});
 }
 
-bool node_condition::begins(trouble what, const namespace_id& space, rank_number rank, std::string text) {
-  return begin_or_renew({what, std::move(text), space, rank});
+bool node_condition::begins(trouble what, const namespace_id& ns, rank_number rank, std::string text) {
+  return begin_or_renew({what, std::move(text), ns, rank});
 }
 
 bool node_condition::ends(trouble what, part_number part) {
   return ends(what, {}, part);
 }
 
-bool node_condition::ends(trouble what, const namespace_id& space, rank_number rank) {
+bool node_condition::ends(trouble what, const namespace_id& ns, rank_number rank) {
   std::lock_guard guard(mutex_);
-  return std::erase_if(reasons_,
-                       [&](const reason& x) { return x.what == what && x.part == rank && x.space == space; }) > 0;
+  return std::erase_if(reasons_, [&](const reason& x) { return x.what == what && x.part == rank && x.ns == ns; }) > 0;
 }
 
 result<void> node_condition::ready() const {
@@ -162,13 +161,13 @@ std::vector<node_condition::known_trouble> node_condition::troubles() const {
   return out;
 }
 
-std::optional<error> node_condition::refuses_saves(const namespace_id& space) const {
+std::optional<error> node_condition::refuses_saves(const namespace_id& ns) const {
   if (!degraded_.load(std::memory_order_acquire))
     return std::nullopt;
   std::lock_guard guard(mutex_);
   for (const auto& x : reasons_)
     if (x.what == trouble::index_failed || x.what == trouble::claim_lost ||
-        (x.what == trouble::slab_damaged && x.space == space))
+        (x.what == trouble::slab_damaged && x.ns == ns))
       return error{code_of(x.what), "nothing can be saved in this namespace: " + x.text};
   return std::nullopt;
 }

@@ -67,8 +67,8 @@ std::string runbook_of(trouble what);
 
 /// The slab of one rank of one namespace.
 struct slab_name {
-  namespace_id space;
-  std::string space_name;
+  namespace_id ns;
+  std::string namespace_name;
   rank_number rank = 0;
 };
 
@@ -86,10 +86,10 @@ public:
   /// Starts to watch a slab, which is intact.
   void add_slab(slab_name name);
   /// Stops watching it; its troubles are removed.
-  void remove_slab(const namespace_id& space, rank_number rank);
+  void remove_slab(const namespace_id& ns, rank_number rank);
 
   /// Returns true if that is new and therefore to be logged. `text` is a sentence with the way out.
-  bool slab_damaged(const namespace_id& space, rank_number rank, std::string text);
+  bool slab_damaged(const namespace_id& ns, rank_number rank, std::string text);
   bool index_failed(std::string text);
   bool claim_lost(std::string text);
 
@@ -99,8 +99,8 @@ public:
   bool ends(trouble what, part_number part);
 
   /// The same for the slab of a rank. It ends with the slab as well.
-  bool begins(trouble what, const namespace_id& space, rank_number rank, std::string text);
-  bool ends(trouble what, const namespace_id& space, rank_number rank);
+  bool begins(trouble what, const namespace_id& ns, rank_number rank, std::string text);
+  bool ends(trouble what, const namespace_id& ns, rank_number rank);
 
   /// `ok`, or the reason why no requests should be sent to this node, with its code.
   result<void> ready() const;
@@ -110,7 +110,7 @@ public:
 
   /// The reason why pages of the namespace cannot be saved, on any rank; nothing if they can. Free of cost while there
   /// is no trouble.
-  std::optional<error> refuses_saves(const namespace_id& space) const;
+  std::optional<error> refuses_saves(const namespace_id& ns) const;
 
   /// Every present trouble, lasting ones first.
   struct known_trouble {
@@ -129,7 +129,7 @@ private:
     trouble what;
     std::string text;
     /// For a slab, `part` is the rank.
-    namespace_id space;
+    namespace_id ns;
     part_number part = 0;
   };
 

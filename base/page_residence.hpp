@@ -53,10 +53,10 @@ private:
 class page_residence {
 public:
   /// Adds a rank without any page in memory; replaces an existing one.
-  std::shared_ptr<resident_slots> add(const namespace_id& space, rank_number rank, std::uint64_t slots);
-  void remove(const namespace_id& space, rank_number rank);
+  std::shared_ptr<resident_slots> add(const namespace_id& ns, rank_number rank, std::uint64_t slots);
+  void remove(const namespace_id& ns, rank_number rank);
   /// Null for ranks without memory of this node.
-  std::shared_ptr<const resident_slots> find(const namespace_id& space, rank_number rank) const;
+  std::shared_ptr<const resident_slots> find(const namespace_id& ns, rank_number rank) const;
 
 private:
   mutable std::mutex mutex_;

@@ -137,7 +137,7 @@ public:
 private:
   static scheduler_options options(key_source source, std::uint32_t blocks_per_page) {
     scheduler_options out;
-    out.space = namespace_id{1, 2};
+    out.ns = namespace_id{1, 2};
     out.keys = {source, block_tokens, blocks_per_page};
     out.lookups_max = 100'000;
     out.lease = std::chrono::hours(1);

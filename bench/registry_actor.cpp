@@ -33,7 +33,7 @@ struct settings {
   std::size_t depth = 4;
 };
 
-namespace_spec bench_space() {
+namespace_spec bench_namespace() {
   namespace_spec out;
   out.name = "bench";
   out.model = "bench";
@@ -53,12 +53,12 @@ std::vector<std::vector<key_digest>> make_chains(std::size_t keys) {
   return out;
 }
 
-reserve_request reserve_of(const std::vector<key_digest>& chain, const namespace_id& space, std::uint64_t n) {
-  return {space, 0, {owner, n}, lease_time, chain, replay::parents_of(chain)};
+reserve_request reserve_of(const std::vector<key_digest>& chain, const namespace_id& ns, std::uint64_t n) {
+  return {ns, 0, {owner, n}, lease_time, chain, replay::parents_of(chain)};
 }
 
 finish_request commit_of(const reserve_request& reserved, const reserve_reply& reply) {
-  finish_request out{reserved.space, 0, reserved.ticket, {}};
+  finish_request out{reserved.ns, 0, reserved.ticket, {}};
   for (std::size_t i = 0; i < reply.results.size(); ++i)
     out.pages.items.push_back({reserved.keys[i], reply.results[i].where});
   return out;
@@ -71,11 +71,11 @@ void require(bool ok, const char* what) {
   std::exit(1);
 }
 
-void fill(registry_state& state, const std::vector<std::vector<key_digest>>& chains, const namespace_id& space) {
+void fill(registry_state& state, const std::vector<std::vector<key_digest>>& chains, const namespace_id& ns) {
   slot_number next = 0;
   std::uint64_t n = 0;
   for (const auto& chain : chains) {
-    const auto request = reserve_of(chain, space, ++n);
+    const auto request = reserve_of(chain, ns, ++n);
     const auto plan = state.begin_reserve(request, steady::now());
     require(plan && plan->slots_needed == batch, "the state refused a reservation");
     std::vector<slot_ref> slots(batch);
@@ -88,11 +88,11 @@ void fill(registry_state& state, const std::vector<std::vector<key_digest>>& cha
 }
 
 void fill(caf::scoped_actor& self, const registry_actor& to, const std::vector<std::vector<key_digest>>& chains,
-          const namespace_id& space) {
+          const namespace_id& ns) {
   std::uint64_t n = 0;
   const auto fail_on = [](const caf::error& e) { require(false, to_string(from_caf(e)).c_str()); };
   for (const auto& chain : chains) {
-    const auto request = reserve_of(chain, space, ++n);
+    const auto request = reserve_of(chain, ns, ++n);
     reserve_reply reply;
     self->request(to, caf::infinite, request).receive([&](reserve_reply& x) { reply = std::move(x); }, fail_on);
     self->request(to, caf::infinite, commit_atom_v, commit_of(request, reply))
@@ -114,14 +114,14 @@ double keys_per_second(std::size_t matches, steady::duration taken) {
 }
 
 double run_state(registry_state& state, const std::vector<std::vector<key_digest>>& chains,
-                 const std::vector<std::uint32_t>& order, const namespace_id& space, std::uint64_t& ticket_number) {
+                 const std::vector<std::uint32_t>& order, const namespace_id& ns, std::uint64_t& ticket_number) {
   const auto started = steady::now();
   for (const auto i : order) {
     // The keys are copied into the request, as by a client that puts them into a message.
     const ticket lease{owner, ++ticket_number};
-    const auto found = state.match({space, lease, lease_time, chains[i]}, steady::now());
+    const auto found = state.match({ns, lease, lease_time, chains[i]}, steady::now());
     require(found && found->matched == batch, "the state did not find its keys");
-    require(state.release({space, lease, 0}, steady::now()).has_value(), "the state did not release");
+    require(state.release({ns, lease, 0}, steady::now()).has_value(), "the state did not release");
   }
   return keys_per_second(order.size(), steady::now() - started);
 }
@@ -130,9 +130,9 @@ double run_state(registry_state& state, const std::vector<std::vector<key_digest
 class bench_client : public caf::event_based_actor {
 public:
   bench_client(caf::actor_config& config, registry_actor to, const std::vector<std::vector<key_digest>>* chains,
-               const std::vector<std::uint32_t>* order, namespace_id space, std::size_t depth, std::uint64_t first)
-      : caf::event_based_actor(config), to_(std::move(to)), chains_(chains), order_(order), space_(space),
-        depth_(depth), ticket_number_(first) {}
+               const std::vector<std::uint32_t>* order, namespace_id ns, std::size_t depth, std::uint64_t first)
+      : caf::event_based_actor(config), to_(std::move(to)), chains_(chains), order_(order), ns_(ns), depth_(depth),
+        ticket_number_(first) {}
 
   caf::behavior make_behavior() override {
     return {[this](caf::ok_atom) {
@@ -157,12 +157,12 @@ private:
     }
     const ticket lease{owner, ++ticket_number_};
     deadlines_
-        .watch(request(to_, caf::infinite, match_request{space_, lease, lease_time, (*chains_)[(*order_)[at_++]]}),
+        .watch(request(to_, caf::infinite, match_request{ns_, lease, lease_time, (*chains_)[(*order_)[at_++]]}),
                clock().now())
         .then(
             [this, lease](const match_reply& found) {
               require(found.matched == batch, "the actor did not find its keys");
-              deadlines_.watch(request(to_, caf::infinite, release_request{space_, lease, 0}), clock().now())
+              deadlines_.watch(request(to_, caf::infinite, release_request{ns_, lease, 0}), clock().now())
                   .then(
                       [this] {
                         ++done_;
@@ -177,7 +177,7 @@ private:
   request_deadlines deadlines_{std::chrono::seconds(60)};
   const std::vector<std::vector<key_digest>>* chains_;
   const std::vector<std::uint32_t>* order_;
-  namespace_id space_;
+  namespace_id ns_;
   std::size_t depth_;
   std::uint64_t ticket_number_;
   std::size_t at_ = 0;
@@ -186,9 +186,9 @@ private:
 
 double run_actor(caf::actor_system& system, const registry_actor& to,
                  const std::vector<std::vector<key_digest>>& chains, const std::vector<std::uint32_t>& order,
-                 const namespace_id& space, std::size_t depth, std::uint64_t& ticket_number) {
+                 const namespace_id& ns, std::size_t depth, std::uint64_t& ticket_number) {
   caf::scoped_actor self{system};
-  const auto client = system.spawn<bench_client>(to, &chains, &order, space, depth, ticket_number);
+  const auto client = system.spawn<bench_client>(to, &chains, &order, ns, depth, ticket_number);
   ticket_number += order.size();
   self->monitor(client);
   const auto started = steady::now();
@@ -214,11 +214,11 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   const auto chains = make_chains(how.keys);
-  const auto space = bench_space();
+  const auto ns = bench_namespace();
   registry_options options;
   registry_state state(options);
-  require(state.add_namespace(space).has_value(), "no namespace");
-  fill(state, chains, space.id());
+  require(state.add_namespace(ns).has_value(), "no namespace");
+  fill(state, chains, ns.id());
 
   system_config config{config::caf_config{}};
   caf::actor_system system{config};
@@ -226,12 +226,12 @@ int main(int argc, char** argv) {
   allocator_options slots;
   slots.slots = static_cast<std::uint32_t>(how.keys + 1);
   const auto meters = spawn_actor<metrics>(system, "bench");
-  const auto slot_owner = spawn_actor<allocator>(system, slots, space.id(), rank_number{0}, io_worker_actor{});
-  const auto shard = spawn_actor<registry>(system, options, std::vector{space}, meters);
-  const registry_peers peers{{shard}, {slot_owner}, {space.id()}, {0}};
+  const auto slot_owner = spawn_actor<allocator>(system, slots, ns.id(), rank_number{0}, io_worker_actor{});
+  const auto shard = spawn_actor<registry>(system, options, std::vector{ns}, meters);
+  const registry_peers peers{{shard}, {slot_owner}, {ns.id()}, {0}};
   caf::anon_send(shard, bind_atom_v, peers);
   caf::anon_send(slot_owner, bind_atom_v, peers);
-  fill(self, shard, chains, space.id());
+  fill(self, shard, chains, ns.id());
 
   std::uint64_t tickets = 1ULL << 40U;
   std::vector<double> alone;
@@ -240,8 +240,8 @@ int main(int argc, char** argv) {
   std::vector<double> ratios;
   for (std::size_t round = 0; round < how.rounds; ++round) {
     const auto order = choose(chains.size(), how.matches, round);
-    alone.push_back(run_state(state, chains, order, space.id(), tickets));
-    through.push_back(run_actor(system, shard, chains, order, space.id(), how.depth, tickets));
+    alone.push_back(run_state(state, chains, order, ns.id(), tickets));
+    through.push_back(run_actor(system, shard, chains, order, ns.id(), how.depth, tickets));
     ratios.push_back(through.back() / alone.back());
   }
   std::printf("%zu keys in one shard, %zu matches of %zu keys a round, median of %zu rounds\n", how.keys, how.matches,

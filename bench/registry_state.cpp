@@ -79,7 +79,7 @@ public:
     namespace_spec spec;
     spec.name = "bench";
     spec.world_size = 1;
-    space_ = spec.id();
+    ns_ = spec.id();
     if (!registry_->add_namespace(spec))
       std::abort();
   }
@@ -121,7 +121,7 @@ private:
 
   void insert(meter& m, std::vector<key_digest> keys, std::vector<key_digest> parents) {
     const auto n = keys.size();
-    reserve_request request{space_, 0, next_ticket(), std::chrono::seconds(10), {}, {}};
+    reserve_request request{ns_, 0, next_ticket(), std::chrono::seconds(10), {}, {}};
     request.keys.items = std::move(keys);
     request.parents.items = std::move(parents);
     m.measure(n, [&] {
@@ -130,7 +130,7 @@ private:
       for (auto& slot : slots)
         slot = {next_slot_++, 1};
       const auto reply = registry_->finish_reserve(plan->plan, slots, now_);
-      finish_request finish{space_, 0, request.ticket, {}};
+      finish_request finish{ns_, 0, request.ticket, {}};
       finish.pages.items.reserve(n);
       for (std::size_t i = 0; i < n; ++i)
         finish.pages.items.push_back({request.keys[i], reply->results[i].where});
@@ -175,7 +175,7 @@ private:
   }
 
   match_request random_chain() {
-    match_request request{space_, next_ticket(), std::chrono::seconds(10), {}};
+    match_request request{ns_, next_ticket(), std::chrono::seconds(10), {}};
     request.keys.items.resize(chain_keys);
     const auto chain = random_() % chains_;
     for (std::uint64_t i = 0; i < chain_keys; ++i)
@@ -188,7 +188,7 @@ private:
       const auto request = random_chain();
       m.measure(chain_keys, [&] {
         const auto reply = registry_->match(request, now_);
-        if (reply->matched != chain_keys || !registry_->release({space_, request.lease, 0}, now_))
+        if (reply->matched != chain_keys || !registry_->release({ns_, request.lease, 0}, now_))
           std::abort();
       });
     }
@@ -197,11 +197,10 @@ private:
   void locate(meter& m, std::uint64_t batches) {
     for (std::uint64_t i = 0; i < batches; ++i) {
       const auto wanted = random_chain();
-      const locate_request request{space_, 0, wanted.lease, wanted.lease_for, wanted.keys};
+      const locate_request request{ns_, 0, wanted.lease, wanted.lease_for, wanted.keys};
       m.measure(chain_keys, [&] {
         const auto reply = registry_->locate(request, now_);
-        if (reply->locations[chain_keys - 1].code() != errc::ok ||
-            !registry_->release({space_, request.lease, 0}, now_))
+        if (reply->locations[chain_keys - 1].code() != errc::ok || !registry_->release({ns_, request.lease, 0}, now_))
           std::abort();
       });
     }
@@ -212,7 +211,7 @@ private:
       std::uint32_t freed = 0;
       const auto wanted = static_cast<std::uint32_t>(std::min(left, chain_keys));
       m.measure(wanted, [&] {
-        const auto reply = registry_->evict({space_, 0, wanted}, now_);
+        const auto reply = registry_->evict({ns_, 0, wanted}, now_);
         freed = reply->slots;
         (void)registry_->take_outbox();
       });
@@ -225,7 +224,7 @@ private:
   layout how_;
   std::uint64_t chains_;
   std::optional<registry_state> registry_;
-  namespace_id space_;
+  namespace_id ns_;
   timestamp now_{std::chrono::seconds(1)};
   std::uint64_t sequence_ = 0;
   std::uint64_t next_chain_ = 0;

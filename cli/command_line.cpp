@@ -96,15 +96,15 @@ void add_node_options(CLI::App& command, replay_options& options) {
       ->check(whole_number(1, 86400))
       ->type_name("N")
       ->needs(attach);
-  auto* space = command.add_option("--namespace", options.space, "Namespace to use; the node's first if not given")
-                    ->type_name("NAME");
+  auto* ns = command.add_option("--namespace", options.ns, "Namespace to use; the node's first if not given")
+                 ->type_name("NAME");
   command
       .add_option("--make-namespace", options.make_namespace,
                   "Namespace to use, which the node creates if it has no equal one: a file with one element of "
                   "`namespaces` of a config")
       ->type_name("FILE")
       ->needs(attach)
-      ->excludes(space);
+      ->excludes(ns);
   command
       .add_option("--page-bytes", options.page_bytes, "Bytes of a page on one rank, a multiple of 4096; own node only")
       ->check(whole_number(4096, max_page_bytes))

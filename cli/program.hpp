@@ -70,7 +70,7 @@ struct replay_options {
   std::string attach;
   /// How long to wait for a node that does not answer, at the start and after a disconnection.
   std::chrono::seconds attach_limit{20};
-  std::string space;
+  std::string ns;
   /// A file with a namespace that the node is to create; empty for none.
   std::string make_namespace;
   std::optional<std::size_t> limit;

@@ -57,7 +57,7 @@ struct setting {
   /// The config of the own node, or the part of it that a client needs.
   config::node_config config;
   /// The namespace that the node is to create.
-  std::optional<namespace_spec> space;
+  std::optional<namespace_spec> ns;
 };
 
 /// The text of the file; none if it cannot be read.
@@ -76,7 +76,7 @@ bool is_node_config(const std::string& text) {
 }
 
 replay::own_node_options own_node_options_of(const replay_options& options) {
-  return {options.config, options.overrides, options.space, options.page_bytes, options.ranks, options.capacity_pages};
+  return {options.config, options.overrides, options.ns, options.page_bytes, options.ranks, options.capacity_pages};
 }
 
 /// Prints errors, and returns none then.
@@ -103,18 +103,18 @@ std::optional<setting> make_setting(const replay_options& options) {
   std::string text = R"({"log_level": "warn"})";
   std::string origin = "built-in config";
   if (!options.make_namespace.empty()) {
-    const auto space = text_of(options.make_namespace);
-    if (!space) {
+    const auto ns = text_of(options.make_namespace);
+    if (!ns) {
       std::cerr << "--make-namespace: cannot read " << options.make_namespace << '\n';
       return std::nullopt;
     }
-    if (is_node_config(*space)) {
+    if (is_node_config(*ns)) {
       std::cerr << "--make-namespace: " << options.make_namespace
                 << " is the config of a node; name a file with a single object of `namespaces`, such as "
                    "configs/namespaces/sample.json\n";
       return std::nullopt;
     }
-    text = R"({"log_level": "warn", "namespaces": [)" + *space + "]}";
+    text = R"({"log_level": "warn", "namespaces": [)" + *ns + "]}";
     origin = options.make_namespace;
   }
   auto loaded = config::parse(text, origin, options.overrides, config::purpose::client);
@@ -124,15 +124,15 @@ std::optional<setting> make_setting(const replay_options& options) {
   }
   out.config = std::move(*loaded);
   if (!options.make_namespace.empty())
-    out.space = out.config.namespaces.front();
+    out.ns = out.config.namespaces.front();
   return out;
 }
 
 /// The size of all slab files.
 std::uint64_t slab_bytes(const config::node_config& config) {
   std::uint64_t out = 0;
-  for (const auto& space : config.namespaces)
-    for (rank_number rank = 0; rank < space.world_size; ++rank)
+  for (const auto& ns : config.namespaces)
+    for (rank_number rank = 0; rank < ns.world_size; ++rank)
       out += config.storage.ranks[rank].slab_bytes;
   return out;
 }
@@ -211,13 +211,13 @@ private:
     }
     if (!attached)
       return report_failure(attached.error());
-    auto outcome = replay::play_through_engine(system_, connection, attached->space, trace_,
-                                               engine_options(attached->space), watcher_);
+    auto outcome =
+        replay::play_through_engine(system_, connection, attached->ns, trace_, engine_options(attached->ns), watcher_);
     progress_.clear();
     return outcome ? report(*outcome) : report_failure(outcome.error());
   }
 
-  replay::engine_run_options engine_options(const namespace_spec& space) const {
+  replay::engine_run_options engine_options(const namespace_spec& ns) const {
     replay::engine_run_options out{
         common(), options_.kv_blocks, options_.blocks_per_page, {}, options_.synchronous_loads};
     if (!options_.faults)
@@ -227,8 +227,8 @@ private:
     if (!options_.attach.empty())
       return out;
     std::vector<std::filesystem::path> slabs;
-    for (rank_number rank = 0; rank < space.world_size; ++rank)
-      slabs.push_back(slab_path(config_, space, rank));
+    for (rank_number rank = 0; rank < ns.world_size; ++rank)
+      slabs.push_back(slab_path(config_, ns, rank));
     out.faults->damage = std::make_unique<replay::slab_damage>(slabs);
     return out;
   }
@@ -271,8 +271,8 @@ int play(caf::actor_system& system, const setting& on, const replay::trace& trac
   std::unique_ptr<running_node> node;
   std::unique_ptr<listeners> ways;
   link_options where;
-  where.space_name = options.space;
-  where.space = on.space;
+  where.namespace_name = options.ns;
+  where.ns = on.ns;
   where.client_name = "replay";
   if (on.own) {
     progress.step("making " + replay::human_bytes(slab_bytes(config)) + " of slab files in " +

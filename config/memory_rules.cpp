@@ -22,13 +22,13 @@ constexpr std::uint64_t unusable_part = 10;
 /// Calls `look` with the bytes of a slot of a namespace and with each of the ranks that keep its pages.
 template <class Look>
 void for_each_rank(const node_config& config, Look look) {
-  for (const auto& space : config.namespaces) {
-    if (find_broken_bound(space.geometry, geometry_extent::whole))
+  for (const auto& ns : config.namespaces) {
+    if (find_broken_bound(ns.geometry, geometry_extent::whole))
       continue;
-    const auto page = space.geometry.page_bytes();
+    const auto page = ns.geometry.page_bytes();
     if (page > max_page_bytes)
       continue;
-    const auto ranks = std::min<std::size_t>(config.storage.ranks.size(), space.world_size);
+    const auto ranks = std::min<std::size_t>(config.storage.ranks.size(), ns.world_size);
     for (std::size_t rank = 0; rank < ranks; ++rank)
       look(page, config.storage.ranks[rank]);
   }

@@ -166,7 +166,7 @@ struct hf3fs_config {
   bool vllm = false;
   bool sglang = false;
   /// vLLM's HF3FS protocol has no namespaces: all its keys are in this one.
-  std::string space = "hf3fs";
+  std::string ns = "hf3fs";
   /// Ranks of vLLM's namespace; 0: the registered ones.
   std::uint32_t world_size = 0;
   duration protect_locations = std::chrono::seconds{10};

@@ -192,9 +192,8 @@ private:
     demand(config_.http.enabled || !(wires.vllm || wires.sglang), wires.vllm ? "hf3fs.vllm" : "hf3fs.sglang",
            "is served over HTTP: set http.enabled to true", {"http.enabled"});
     for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
-      demand(!wires.vllm || config_.namespaces[i].name != wires.space, "hf3fs.namespace",
-             "\"" + wires.space + "\" is also the name of " + join("namespaces", i) +
-                 ", whose pages are the node's own",
+      demand(!wires.vllm || config_.namespaces[i].name != wires.ns, "hf3fs.namespace",
+             "\"" + wires.ns + "\" is also the name of " + join("namespaces", i) + ", whose pages are the node's own",
              {join("namespaces", i) + ".name"});
   }
 
@@ -289,29 +288,29 @@ private:
   }
 
   void check_namespace(std::size_t i) {
-    const auto& space = config_.namespaces[i];
+    const auto& ns = config_.namespaces[i];
     const auto path = join("namespaces", i);
     for (std::size_t k = 0; k < i; ++k) {
       const auto& other = config_.namespaces[k];
       const auto other_path = join("namespaces", k);
-      demand(space.name != other.name, path + ".name", "\"" + space.name + "\" is also the name of " + other_path,
+      demand(ns.name != other.name, path + ".name", "\"" + ns.name + "\" is also the name of " + other_path,
              {other_path + ".name"});
-      demand(space.name == other.name || space.identity_text() != other.identity_text(), path,
+      demand(ns.name == other.name || ns.identity_text() != other.identity_text(), path,
              "has the identity of " + other_path + ": they differ only in the name", {path + ".", other_path});
     }
-    const auto element_bytes = element_bytes_of(space.dtype);
-    demand(!element_bytes || space.geometry.element_bytes == *element_bytes, path + ".kv_cache.element_bytes",
-           "an element of " + space.dtype + " has " + std::to_string(element_bytes.value_or(0)) + " bytes, got " +
-               std::to_string(space.geometry.element_bytes),
+    const auto element_bytes = element_bytes_of(ns.dtype);
+    demand(!element_bytes || ns.geometry.element_bytes == *element_bytes, path + ".kv_cache.element_bytes",
+           "an element of " + ns.dtype + " has " + std::to_string(element_bytes.value_or(0)) + " bytes, got " +
+               std::to_string(ns.geometry.element_bytes),
            {path + ".dtype"});
     // A dtype cannot describe an indexer's keys and their scales as well, so further layers need not agree with it.
-    if (const auto broken = find_broken_bound(space.geometry, geometry_extent::whole))
+    if (const auto broken = find_broken_bound(ns.geometry, geometry_extent::whole))
       demand(false, path + ".kv_cache." + broken->where, broken->what);
     const auto ranks = config_.storage.ranks.size();
-    demand(what_for_ == purpose::client || ranks >= space.world_size, path + ".world_size",
-           "needs " + std::to_string(space.world_size) + " ranks, storage.ranks has " + std::to_string(ranks),
+    demand(what_for_ == purpose::client || ranks >= ns.world_size, path + ".world_size",
+           "needs " + std::to_string(ns.world_size) + " ranks, storage.ranks has " + std::to_string(ranks),
            {"storage.ranks"});
-    check_pages(space, path);
+    check_pages(ns, path);
   }
 
   bool in_memory_only(const rank_storage& x) const { return is_in_memory_only(config_, x); }
@@ -344,8 +343,8 @@ private:
            {"memory.write_back"});
   }
 
-  void check_pages(const namespace_spec& space, const std::string& path) {
-    const auto page = possible_page_bytes(space.geometry);
+  void check_pages(const namespace_spec& ns, const std::string& path) {
+    const auto page = possible_page_bytes(ns.geometry);
     if (!page)
       return;
     const auto geometry_path = path + ".kv_cache";
@@ -354,13 +353,13 @@ private:
     if (*page > max_page_bytes)
       return;
     const auto slot = io::slot_bytes(*page);
-    const auto for_pages = " of \"" + space.name + "\", " + format_size(slot) + " each";
-    const auto ranks = std::min<std::size_t>(config_.storage.ranks.size(), space.world_size);
+    const auto for_pages = " of \"" + ns.name + "\", " + format_size(slot) + " each";
+    const auto ranks = std::min<std::size_t>(config_.storage.ranks.size(), ns.world_size);
     const bool kept =
         std::none_of(config_.storage.ranks.begin(), config_.storage.ranks.begin() + static_cast<std::ptrdiff_t>(ranks),
                      [this](const auto& x) { return in_memory_only(x); });
     demand(kept || config_.registry.durability != "strict", "registry.durability",
-           "\"strict\" guarantees that a saved page is on the disk, but those of \"" + space.name +
+           "\"strict\" guarantees that a saved page is on the disk, but those of \"" + ns.name +
                "\" are in memory only: choose \"relaxed\" or \"none\", or give them slabs",
            {"storage.ranks", "memory.write_back"});
     for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -162,7 +162,7 @@ template <class Visitor>
 void describe(Visitor& v, hf3fs_config& c) {
   v.field("vllm", c.vllm, flag{}, "Whether to serve vLLM's HF3FS connector, under `/rank`, `/keys` and `/clear`.");
   v.field("sglang", c.sglang, flag{}, "Whether to serve SGLang's HF3FS backend, under `/{rank}`.");
-  v.field("namespace", c.space, plain_name, "The namespace of all keys that come over vLLM's HF3FS protocol.");
+  v.field("namespace", c.ns, plain_name, "The namespace of all keys that come over vLLM's HF3FS protocol.");
   v.field("world_size", c.world_size, whole_or_auto{max_ranks},
           "Ranks that make a key of vLLM complete; \"auto\": all that are registered.");
   v.field("protect_locations", c.protect_locations, time_span{1 * millisecond, 1 * hour},

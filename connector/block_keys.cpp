@@ -108,7 +108,7 @@ void append(std::string& out, std::string_view name, std::string_view value) {
 std::string scope_text(key_source source, const key_scope& scope) {
   std::string out = "troupe key scope 1\n";
   append(out, "source", to_string(source));
-  append(out, "namespace", to_string(scope.space));
+  append(out, "namespace", to_string(scope.ns));
   append(out, "lora", scope.lora);
   append(out, "cache_salt", scope.cache_salt);
   append(out, "epoch", std::to_string(scope.epoch));

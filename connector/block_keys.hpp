@@ -32,7 +32,7 @@ std::string_view to_string(key_source source) noexcept;
 /// whatever the tokens.
 struct key_scope {
   /// Identity of the namespace: model, revision, dtype, layout, geometry, world size and the namespace's salt.
-  namespace_id space;
+  namespace_id ns;
   std::string_view lora{};
   std::string_view cache_salt{};
   /// Counts resets of the cache by this engine.

@@ -22,7 +22,7 @@ struct half_connection {
 inline constexpr duration background_attach_limit = std::chrono::seconds(1);
 
 /// Whether an engine fits the namespace; the number of its blocks in one page.
-result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_options& engine);
+result<std::uint32_t> blocks_per_page(const namespace_spec& ns, const engine_options& engine);
 
 /// As `runtime::make_scheduler_half`.
 result<std::unique_ptr<scheduler_half>> make_scheduler_half(caf::actor_system& system, const half_connection& node,

@@ -7,15 +7,15 @@
 
 namespace troupe::connector {
 
-result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_options& engine) {
+result<std::uint32_t> blocks_per_page(const namespace_spec& ns, const engine_options& engine) {
   const auto world = kv_world_size(engine.parallel);
-  if (space.world_size != world)
-    return fail(errc::identity_mismatch, "namespace '" + space.name + "' has a world size of " +
-                                             std::to_string(space.world_size) + ", but the engine has " +
+  if (ns.world_size != world)
+    return fail(errc::identity_mismatch, "namespace '" + ns.name + "' has a world size of " +
+                                             std::to_string(ns.world_size) + ", but the engine has " +
                                              std::to_string(world) + " different pages of each key");
-  const auto page_tokens = space.geometry.block_tokens;
+  const auto page_tokens = ns.geometry.block_tokens;
   if (engine.block_tokens == 0 || page_tokens % engine.block_tokens != 0)
-    return fail(errc::invalid_argument, "a page of namespace '" + space.name + "' has " + std::to_string(page_tokens) +
+    return fail(errc::invalid_argument, "a page of namespace '" + ns.name + "' has " + std::to_string(page_tokens) +
                                             " tokens, which is not a multiple of the engine's blocks of " +
                                             std::to_string(engine.block_tokens));
   return page_tokens / engine.block_tokens;
@@ -40,8 +40,8 @@ public:
 
   parts(const runtime_options& options, node_address where) : config_(caf_options(options)), system_(config_) {
     node_.where.where = std::move(where);
-    node_.where.space_name = options.space_name;
-    node_.where.space = options.space;
+    node_.where.namespace_name = options.namespace_name;
+    node_.where.ns = options.ns;
     node_.where.client_name = options.client_name;
     node_.client.transfer.window_bytes = options.window_bytes;
     node_.client.transfer.batch_pages = options.batch_pages;
@@ -53,11 +53,11 @@ public:
   caf::actor_system& system() noexcept { return system_; }
 
   /// The connection of the options, or the same with this namespace.
-  half_connection node(const std::optional<namespace_spec>& space) const {
+  half_connection node(const std::optional<namespace_spec>& ns) const {
     auto out = node_;
-    if (space) {
-      out.where.space_name.clear();
-      out.where.space = space;
+    if (ns) {
+      out.where.namespace_name.clear();
+      out.where.ns = ns;
     }
     return out;
   }
@@ -99,19 +99,19 @@ result<std::unique_ptr<runtime>> runtime::create(const runtime_options& options)
 }
 
 result<std::unique_ptr<scheduler_half>> runtime::make_scheduler_half(const engine_options& engine,
-                                                                     const std::optional<namespace_spec>& space) {
-  return connector::make_scheduler_half(parts_->system(), parts_->node(space), engine);
+                                                                     const std::optional<namespace_spec>& ns) {
+  return connector::make_scheduler_half(parts_->system(), parts_->node(ns), engine);
 }
 
 result<std::unique_ptr<worker_half>> runtime::make_worker_half(const engine_options& engine, std::uint32_t worker,
                                                                std::optional<int> gpu,
-                                                               const std::optional<namespace_spec>& space) {
-  return connector::make_worker_half(parts_->system(), parts_->node(space), engine, worker, gpu);
+                                                               const std::optional<namespace_spec>& ns) {
+  return connector::make_worker_half(parts_->system(), parts_->node(ns), engine, worker, gpu);
 }
 
 result<std::unique_ptr<page_pool>> runtime::make_page_pool(const pool_options& options, const kv_cache_view& cache,
-                                                           const std::optional<namespace_spec>& space) {
-  return connector::make_page_pool(parts_->system(), parts_->node(space), options, cache);
+                                                           const std::optional<namespace_spec>& ns) {
+  return connector::make_page_pool(parts_->system(), parts_->node(ns), options, cache);
 }
 
 } // namespace troupe::connector

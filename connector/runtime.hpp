@@ -30,10 +30,10 @@ struct runtime_options {
   std::filesystem::path key{};
   std::filesystem::path authorities{};
   /// Empty: the node's first namespace.
-  std::string space_name{};
+  std::string namespace_name{};
   /// The whole namespace, instead of its name: the node makes it where it has none like it, with memory and, depending
   /// on its config, disk space. A namespace with another identity under that name is refused.
-  std::optional<namespace_spec> space{};
+  std::optional<namespace_spec> ns{};
   /// The name of this process in the node's log.
   std::string client_name = "engine";
   /// Threads for actors; 0: one per core, at least four.
@@ -106,18 +106,18 @@ public:
   ///
   /// `space`: replaces the namespace of the options, for callers that use several.
   result<std::unique_ptr<scheduler_half>> make_scheduler_half(const engine_options& engine,
-                                                              const std::optional<namespace_spec>& space = {});
+                                                              const std::optional<namespace_spec>& ns = {});
 
   /// The half for worker `worker` of the engine (see `parallel_layout` for the order), with its KV cache on GPU `gpu`,
   /// or in host memory. Connects in `register_kv_caches`.
   result<std::unique_ptr<worker_half>> make_worker_half(const engine_options& engine, std::uint32_t worker,
                                                         std::optional<int> gpu = {},
-                                                        const std::optional<namespace_spec>& space = {});
+                                                        const std::optional<namespace_spec>& ns = {});
 
   /// Pages of host memory by key; `cache` is the pool, whose pages are blocks. The memory stays the caller's, and must
   /// outlive the object. Errors: as of the halves.
   result<std::unique_ptr<page_pool>> make_page_pool(const pool_options& options, const kv_cache_view& cache,
-                                                    const std::optional<namespace_spec>& space = {});
+                                                    const std::optional<namespace_spec>& ns = {});
 
 private:
   class parts;

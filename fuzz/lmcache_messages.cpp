@@ -37,7 +37,7 @@ void check_right(const lmcache::incoming& x) {
   case operation::register_context:
     demand(x.instance.has_value(), "a registration without an instance");
     if (x.registration)
-      demand(x.registration->space.geometry.page_bytes() > 0, "a page without bytes");
+      demand(x.registration->ns.geometry.page_bytes() > 0, "a page without bytes");
     else
       demand(!x.registration.error().text.empty(), "a refusal without a reason");
     return;
@@ -46,7 +46,7 @@ void check_right(const lmcache::incoming& x) {
     if (!x.opened)
       return demand(!x.opened.error().text.empty(), "a refusal without a reason");
     demand(validate(*x.opened->memory).has_value(), "memory with blocks outside");
-    return demand(x.opened->space.geometry.page_bytes() == x.opened->memory->page_bytes(), "a page of other bytes");
+    return demand(x.opened->ns.geometry.page_bytes() == x.opened->memory->page_bytes(), "a page of other bytes");
   default:
     return;
   }

@@ -71,10 +71,10 @@ conversation read(std::string_view text, body_budget* budget, Next next) {
       is_over = true;
       break;
     case request_reader::step::need_more: {
-      const auto space = reader.space();
-      demand(!space.empty(), "no buffer space for input");
-      const auto size = std::min({text.size(), space.size(), std::max<std::size_t>(1, next())});
-      text.copy(space.data(), size);
+      const auto ns = reader.ns();
+      demand(!ns.empty(), "no buffer space for input");
+      const auto size = std::min({text.size(), ns.size(), std::max<std::size_t>(1, next())});
+      text.copy(ns.data(), size);
       text.remove_prefix(size);
       reader.received(size);
       is_over = size == 0;

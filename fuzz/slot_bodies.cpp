@@ -69,7 +69,7 @@ int read_slot_bodies(std::string_view text) {
     check(x->keys);
 
   if (const auto x = http::sglang::read_initialize(body); count(x, accepted))
-    demand(x->pages > 0 && http::slots::checked_name(x->space).has_value(), "a rank without pages or a namespace");
+    demand(x->pages > 0 && http::slots::checked_name(x->ns).has_value(), "a rank without pages or a namespace");
   if (const auto x = http::sglang::read_reserve(body, rules); count(x, accepted))
     check(x->wanted, false);
   if (const auto x = http::sglang::read_confirm(body, rules); count(x, accepted))

@@ -26,13 +26,13 @@ std::string key_of(const namespace_record& x) {
 
 std::string key_of(const rank_record& x) {
   std::string out;
-  append_rank_key(out, x.space, x.rank);
+  append_rank_key(out, x.ns, x.rank);
   return out;
 }
 
 std::string key_of(const page_record& x) {
   std::string out;
-  append_page_key(out, x.space, x.key, x.rank);
+  append_page_key(out, x.ns, x.key, x.rank);
   return out;
 }
 

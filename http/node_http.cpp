@@ -102,7 +102,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   out->ready_ = std::make_shared<readiness>();
   out->metrics_ = std::make_unique<request_metrics>();
   const auto service = std::make_shared<const metadata_service>(system, services.shards, services.namespaces,
-                                                                services.names, services.own_spaces);
+                                                                services.names, services.own_namespaces);
 
   out->directory_ = services.directory;
   admin_options admin;
@@ -148,7 +148,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   node_status::add_routes(routes, live_status);
   page::add_routes(routes);
   if (config.hf3fs.vllm)
-    hf3fs::add_routes(routes, service, {slot_options, config.hf3fs.space, config.hf3fs.world_size});
+    hf3fs::add_routes(routes, service, {slot_options, config.hf3fs.ns, config.hf3fs.world_size});
   if (config.hf3fs.sglang)
     sglang::add_routes(routes, service, {slot_options});
 

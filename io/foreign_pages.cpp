@@ -28,7 +28,7 @@ result<void> foreign_pages::try_open(const std::string& path, incarnation_number
   if (!stays_below(path))
     return fail(errc::invalid_argument, "'" + path + "' is not a path below the shared directory");
   slab_spec expected;
-  expected.space = options_.space;
+  expected.ns = options_.ns;
   expected.rank = options_.rank;
   expected.slot_bytes = slot_bytes(options_.page_bytes);
   expected.incarnation = incarnation;
@@ -94,7 +94,7 @@ std::vector<errc> foreign_pages::read(const std::string& path, incarnation_numbe
         any_read |= code == errc::ok;
         any_failed |= code == errc::io_error;
         if (code == errc::ok)
-          code = verify_page(slot, {options_.space, page.key, options_.rank, page.where, page_bytes});
+          code = verify_page(slot, {options_.ns, page.key, options_.rank, page.where, page_bytes});
         if (code == errc::ok && page.block != null_block)
           std::memcpy(options_.blocks.data() + page.block * page_bytes, slot.data() + page_header_bytes, page_bytes);
         out[places[at]] = code;

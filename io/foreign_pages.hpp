@@ -37,7 +37,7 @@ class foreign_pages {
 public:
   struct options {
     foreign_storage storage;
-    namespace_id space;
+    namespace_id ns;
     rank_number rank = 0;
     std::uint64_t page_bytes = 0;
     /// Consecutive blocks of `page_bytes` each.

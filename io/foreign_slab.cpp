@@ -49,7 +49,7 @@ result<foreign_slab> foreign_slab::open(const std::filesystem::path& path, const
   auto found = identify_slab(opened.get(), path);
   if (!found)
     return tl::unexpected<error>(found.error());
-  const bool same = found->space == expected.space && found->rank == expected.rank &&
+  const bool same = found->ns == expected.ns && found->rank == expected.rank &&
                     found->slot_bytes == expected.slot_bytes &&
                     (expected.incarnation == 0 || found->incarnation == expected.incarnation);
   if (!same)

@@ -20,8 +20,8 @@ struct page_header {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t header_bytes;
-  std::uint64_t space_hi;
-  std::uint64_t space_lo;
+  std::uint64_t namespace_hi;
+  std::uint64_t namespace_lo;
   std::uint64_t key_hi;
   std::uint64_t key_lo;
   std::uint32_t rank;
@@ -39,7 +39,7 @@ static_assert(std::is_trivially_copyable_v<page_header> && std::is_standard_layo
 static_assert(sizeof(page_header) == page_header_bytes);
 static_assert(offsetof(page_header, version) == 8);
 static_assert(offsetof(page_header, header_bytes) == 12);
-static_assert(offsetof(page_header, space_hi) == 16);
+static_assert(offsetof(page_header, namespace_hi) == 16);
 static_assert(offsetof(page_header, key_hi) == 32);
 static_assert(offsetof(page_header, rank) == 48);
 static_assert(offsetof(page_header, slot) == 52);
@@ -68,7 +68,7 @@ std::optional<page_header> sound_header(std::span<const std::byte> slot_buffer) 
 }
 
 page_identity identity_in(const page_header& header) {
-  return {.space = {header.space_hi, header.space_lo},
+  return {.ns = {header.namespace_hi, header.namespace_lo},
           .key = {header.key_hi, header.key_lo},
           .rank = header.rank,
           .where = {header.slot, header.generation},
@@ -99,8 +99,8 @@ void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, 
   header.magic = page_magic;
   header.version = page_version;
   header.header_bytes = static_cast<std::uint32_t>(page_header_bytes);
-  header.space_hi = identity.space.hi;
-  header.space_lo = identity.space.lo;
+  header.namespace_hi = identity.ns.hi;
+  header.namespace_lo = identity.ns.lo;
   header.key_hi = identity.key.hi;
   header.key_lo = identity.key.lo;
   header.rank = identity.rank;

@@ -28,7 +28,7 @@ inline constexpr std::uint64_t page_header_bytes = 4096;
 
 /// Everything that must match for a page to be the requested one.
 struct page_identity {
-  namespace_id space;
+  namespace_id ns;
   key_digest key;
   rank_number rank = 0;
   slot_ref where;

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_same_but_for_its_name(const slab_spec& found, const slab_spec& wanted) {
-  return found.space == wanted.space && found.rank == wanted.rank && found.slot_bytes == wanted.slot_bytes &&
+  return found.ns == wanted.ns && found.rank == wanted.rank && found.slot_bytes == wanted.slot_bytes &&
          found.slots == wanted.slots && found.grows == wanted.grows;
 }
 

@@ -231,7 +231,7 @@ result<unique_descriptor> create(slab_spec& spec, const write_gate* gate) {
 }
 
 bool same_pages(const slab_spec& a, const slab_spec& b) {
-  return a.space == b.space && a.rank == b.rank && a.slot_bytes == b.slot_bytes && a.grows == b.grows &&
+  return a.ns == b.ns && a.rank == b.rank && a.slot_bytes == b.slot_bytes && a.grows == b.grows &&
          (a.grows || a.slots == b.slots);
 }
 

@@ -18,9 +18,9 @@ class slab_growth;
 /// The specification of a slab file: its owner and its shape.
 struct slab_spec {
   std::filesystem::path path;
-  namespace_id space;
+  namespace_id ns;
   /// The name of the namespace; stored for messages, not compared.
-  std::string space_name;
+  std::string namespace_name;
   rank_number rank = 0;
   /// Bytes of one slot, a multiple of `page_alignment`; see `io::slot_bytes`.
   std::uint64_t slot_bytes = 0;

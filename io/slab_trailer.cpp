@@ -20,8 +20,8 @@ struct slab_trailer {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t rank;
-  std::uint64_t space_hi;
-  std::uint64_t space_lo;
+  std::uint64_t namespace_hi;
+  std::uint64_t namespace_lo;
   std::uint64_t slot_bytes;
   std::uint64_t slots;
   std::uint32_t name_bytes;
@@ -36,7 +36,7 @@ static_assert(std::is_trivially_copyable_v<slab_trailer> && std::is_standard_lay
 static_assert(sizeof(slab_trailer) == slab_trailer_bytes);
 static_assert(offsetof(slab_trailer, version) == 8);
 static_assert(offsetof(slab_trailer, rank) == 12);
-static_assert(offsetof(slab_trailer, space_hi) == 16);
+static_assert(offsetof(slab_trailer, namespace_hi) == 16);
 static_assert(offsetof(slab_trailer, slot_bytes) == 32);
 static_assert(offsetof(slab_trailer, slots) == 40);
 static_assert(offsetof(slab_trailer, name_bytes) == 48);
@@ -55,13 +55,13 @@ slab_trailer_block make_slab_trailer(const slab_spec& spec) {
   trailer.magic = trailer_magic;
   trailer.version = spec.grows ? version_of_growing : version_of_fixed;
   trailer.rank = spec.rank;
-  trailer.space_hi = spec.space.hi;
-  trailer.space_lo = spec.space.lo;
+  trailer.namespace_hi = spec.ns.hi;
+  trailer.namespace_lo = spec.ns.lo;
   trailer.slot_bytes = spec.slot_bytes;
   trailer.slots = spec.slots;
-  const auto name_bytes = std::min(spec.space_name.size(), trailer.name.size());
+  const auto name_bytes = std::min(spec.namespace_name.size(), trailer.name.size());
   trailer.name_bytes = static_cast<std::uint32_t>(name_bytes);
-  std::copy_n(spec.space_name.begin(), name_bytes, trailer.name.begin());
+  std::copy_n(spec.namespace_name.begin(), name_bytes, trailer.name.begin());
   trailer.incarnation = spec.incarnation;
   trailer.hash = hash_of(trailer);
   return std::bit_cast<slab_trailer_block>(trailer);
@@ -77,8 +77,8 @@ std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block) {
       trailer.hash != hash_of(trailer) || trailer.name_bytes > trailer.name.size())
     return std::nullopt;
   return slab_spec{.path = {},
-                   .space = {trailer.space_hi, trailer.space_lo},
-                   .space_name = std::string(trailer.name.data(), trailer.name_bytes),
+                   .ns = {trailer.namespace_hi, trailer.namespace_lo},
+                   .namespace_name = std::string(trailer.name.data(), trailer.name_bytes),
                    .rank = trailer.rank,
                    .slot_bytes = trailer.slot_bytes,
                    .slots = trailer.slots,
@@ -87,7 +87,7 @@ std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block) {
 }
 
 std::string describe_slab(const slab_spec& spec) {
-  return "rank " + std::to_string(spec.rank) + " of namespace '" + spec.space_name + "' (" + to_string(spec.space) +
+  return "rank " + std::to_string(spec.rank) + " of namespace '" + spec.namespace_name + "' (" + to_string(spec.ns) +
          "), " + (spec.grows ? "growing, at most " : "") + std::to_string(spec.slots) + " slots of " +
          std::to_string(spec.slot_bytes) + " bytes";
 }

@@ -28,13 +28,13 @@ constexpr std::array element_types{
 };
 
 /// The name is for people; its end makes it unique.
-std::string name_of(const namespace_spec& space) {
+std::string name_of(const namespace_spec& ns) {
   std::string out = "lmcache-";
-  for (const auto c : std::string_view(space.model).substr(0, 32)) {
+  for (const auto c : std::string_view(ns.model).substr(0, 32)) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.';
     out.push_back(plain ? c : '-');
   }
-  return out + "-" + to_string(space.id()).substr(0, 16);
+  return out + "-" + to_string(ns.id()).substr(0, 16);
 }
 
 /// Limit of a worker's groups that are described one by one.
@@ -87,15 +87,15 @@ result<context> context_of(const wire::context_registration& x, std::uint32_t ch
     return fail(errc::unsupported, "chunks of " + std::to_string(x.chunk_slots) +
                                        " slots, but lmcache.chunk_tokens is " + std::to_string(chunk_tokens));
   context out;
-  auto& space = out.space;
-  space.model = x.model;
-  space.dtype = type->dtype;
-  space.world_size = x.world_size;
-  space.revision = "lmcache 1, planes-layers-tokens-hidden of " + std::string(type->torch);
+  auto& ns = out.ns;
+  ns.model = x.model;
+  ns.dtype = type->dtype;
+  ns.world_size = x.world_size;
+  ns.revision = "lmcache 1, planes-layers-tokens-hidden of " + std::string(type->torch);
   if (order == block_order::heads_first)
-    space.revision = "lmcache 1, planes-layers-blocks-heads-tokens of " + std::string(type->torch) + ", blocks of " +
-                     std::to_string(x.block_tokens);
-  auto& shape = space.geometry;
+    ns.revision = "lmcache 1, planes-layers-blocks-heads-tokens of " + std::string(type->torch) + ", blocks of " +
+                  std::to_string(x.block_tokens);
+  auto& shape = ns.geometry;
   shape.layers = x.layers;
   shape.parts = x.one_plane ? 1 : 2;
   // The size of a head is unknown here.
@@ -109,7 +109,7 @@ result<context> context_of(const wire::context_registration& x, std::uint32_t ch
   shape.block_tokens = chunk_tokens;
   if (auto fine = check_geometry(shape); !fine)
     return tl::unexpected<error>(fine.error());
-  space.name = name_of(space);
+  ns.name = name_of(ns);
   if (!x.one_plane)
     out.shape.sizes.push_back(2);
   for (const auto size : {x.layers, chunk_tokens, x.hidden})

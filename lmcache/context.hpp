@@ -11,7 +11,7 @@ namespace troupe::lmcache {
 /// The namespace and page shape of a worker's registration.
 struct context {
   /// One namespace for all workers with equal properties.
-  namespace_spec space;
+  namespace_spec ns;
   /// The shape of a page as the worker sees it.
   wire::slot_shape shape;
 };

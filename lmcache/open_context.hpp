@@ -12,7 +12,7 @@ namespace troupe::lmcache {
 
 /// The namespace and memory of a worker's registration whose blocks the node copies itself.
 struct open_context {
-  namespace_spec space;
+  namespace_spec ns;
   /// The layout of a page's blocks, run after run in the order of the page: planes, layers, blocks of the chunk.
   std::shared_ptr<const remote_layout> memory;
   /// Block 0 stands for blocks that the engine has freed.

@@ -76,7 +76,7 @@ bool server_rules::is_same(const worker& known, const registration& x) const {
   if (stopping_ || x.invalid || known.current == 0 || !known.pending.empty())
     return false;
   const auto& now = entries_.at(known.current);
-  if (now.what.space != x.space || (now.what.memory == nullptr) != (x.memory == nullptr))
+  if (now.what.ns != x.ns || (now.what.memory == nullptr) != (x.memory == nullptr))
     return false;
   if (!x.memory)
     return !x.has_begun;

@@ -67,7 +67,7 @@ public:
     instance_name name;
     /// 0 if it is not known.
     std::int32_t process = 0;
-    namespace_id space;
+    namespace_id ns;
     /// The memory that lanes copy to and from; null if the worker copies itself.
     std::shared_ptr<const remote_layout> memory;
     bool sliding = false;

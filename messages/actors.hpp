@@ -72,11 +72,11 @@ struct add_rank_request;
 struct retire_rank_request;
 struct register_rank_request;
 struct memory_holder;
-struct served_space;
+struct served_namespace;
 struct make_namespace_request;
-struct open_space_request;
-struct close_space_request;
-struct leave_space_request;
+struct open_namespace_request;
+struct close_namespace_request;
+struct leave_namespace_request;
 
 /// One shard of the metadata registry.
 using registry_actor = caf::typed_actor<
@@ -288,7 +288,7 @@ using node_actor = caf::typed_actor<
     caf::replies_to<owner_quiesced_atom, owner_id>::with<void>, caf::replies_to<stats_atom>::with<node_stats>,
     /// Ends attaching to a namespace that was made at run time. `unbind_atom` stops monitoring its actors, once its
     /// disconnected clients are drained; `bind_atom` allows attaching again, where the namespace stays.
-    caf::replies_to<leave_space_request>::with<void>, caf::replies_to<unbind_atom, namespace_id>::with<void>,
+    caf::replies_to<leave_namespace_request>::with<void>, caf::replies_to<unbind_atom, namespace_id>::with<void>,
     /// The memory of a client on another host cannot be reached any more, so its attachment ends.
     caf::replies_to<unbind_atom, owner_id>::with<void>, caf::replies_to<bind_atom, namespace_id>::with<void>,
     caf::replies_to<cluster_hello>::with<cluster_welcome>,
@@ -305,15 +305,15 @@ using namespaces_actor = caf::typed_actor<
     /// Answered when all shards have the rank, and it has an allocator.
     caf::replies_to<register_rank_request>::with<void>,
     /// Makes a namespace whose pages the node keeps. Answered when it is served.
-    caf::replies_to<make_namespace_request>::with<served_space>,
+    caf::replies_to<make_namespace_request>::with<served_namespace>,
     /// The node to ask whether clients are attached; sent once, by the node itself.
     caf::replies_to<bind_atom, node_actor>::with<void>>;
 
 /// Opens and closes the parts that serve namespaces made at run time, and grows their slab files. It blocks for as long
 /// as the disk takes, so it has a thread of its own.
-using space_keeper_actor =
-    caf::typed_actor<caf::replies_to<open_space_request>::with<served_space>,
-                     caf::replies_to<close_space_request>::with<void>,
+using namespace_manager_actor =
+    caf::typed_actor<caf::replies_to<open_namespace_request>::with<served_namespace>,
+                     caf::replies_to<close_namespace_request>::with<void>,
                      caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t>::with<std::uint32_t>,
                      /// Removes files of namespaces that are not open.
                      caf::replies_to<restored_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;

@@ -29,7 +29,7 @@ struct cluster_hello {
 };
 
 /// A namespace of a node to which others may attach.
-struct cluster_space {
+struct cluster_namespace {
   namespace_id id;
   /// Its name at that node.
   std::string name;
@@ -37,13 +37,13 @@ struct cluster_space {
 
 struct cluster_welcome {
   cluster_card node;
-  std::vector<cluster_space> spaces;
+  std::vector<cluster_namespace> namespaces;
 };
 
 /// A fetch of missing keys: at least the first one is not here, and the key before them is `parent`, or null. The
 /// leading ones that other nodes have are to be fetched.
 struct prefix_fetch_request {
-  namespace_id space;
+  namespace_id ns;
   key_digest parent;
   packed<key_digest> keys;
   /// How long the same lookup has waited for other fetches; only the rest of its time is left.
@@ -69,7 +69,7 @@ struct peer_stats {
   /// Why it is not up.
   std::string trouble;
   /// The number of namespaces that both have.
-  std::uint64_t spaces = 0;
+  std::uint64_t namespaces = 0;
   /// How often it was asked for keys; how often it had some; how often the answer was too late.
   std::uint64_t asked = 0;
   std::uint64_t had = 0;

@@ -175,7 +175,7 @@ struct io_stats {
 
 /// A rank's report on its memory to the `memory_broker_actor`, which distributes memory among all ranks.
 struct memory_report {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   /// Whether it was recently short of memory, and the arena had none.
   bool wants = false;

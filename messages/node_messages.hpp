@@ -18,7 +18,7 @@ namespace troupe {
 inline constexpr std::uint32_t protocol_version = 12;
 
 /// How a client names the namespace that it attaches to.
-enum class space_wish : std::uint8_t {
+enum class namespace_wish : std::uint8_t {
   /// By its name.
   named,
   /// By its full description: a namespace with another identity is refused.
@@ -37,10 +37,10 @@ struct attach_request {
   /// it: the connection proves which process a client is.
   std::string home{};
   /// The name of the requested namespace; empty for the node's first.
-  std::string space_name;
-  space_wish wish = space_wish::named;
-  /// Used unless `wish` is `named`; `space_name` is ignored then.
-  namespace_spec space;
+  std::string namespace_name;
+  namespace_wish wish = namespace_wish::named;
+  /// Used unless `wish` is `named`; `namespace_name` is ignored then.
+  namespace_spec ns;
   /// Set: the client is a node of this cluster, which looks up and fetches, and does not write.
   std::string cluster{};
 };
@@ -69,9 +69,9 @@ struct attach_reply {
   owner_id owner = 0;
   std::string node_name;
   /// The digest of the whole spec, including its salt.
-  namespace_id space_id;
+  namespace_id ns_id;
   /// Without its salt, which is secret.
-  namespace_spec space;
+  namespace_spec ns;
   client_limits limits;
   /// The memory that pages are gathered into and scattered from.
   arena_info arena;
@@ -98,7 +98,7 @@ struct coordinator_binding {
 struct lookup_binding {
   owner_id owner = 0;
   std::uint32_t ticket_stream = 0;
-  namespace_id space;
+  namespace_id ns;
   client_limits limits;
   std::vector<client_shard_actor> shards;
   /// Fetches missing pages from peers; null if there are none.
@@ -124,7 +124,7 @@ struct registry_peers {
   std::vector<registry_actor> shards;
   std::vector<allocator_actor> allocators;
   /// Parallel to `allocators`.
-  std::vector<namespace_id> spaces;
+  std::vector<namespace_id> namespaces;
   std::vector<rank_number> ranks;
   /// Parallel to `allocators`, or empty: the io workers that are notified of what lookups find, null where there is
   /// none.
@@ -135,7 +135,7 @@ struct registry_peers {
 /// Another number of slots is identity_mismatch, naming both; so is another allocator, which would give out slots that
 /// have pages. out_of_range if the namespace has no such rank.
 struct add_rank_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint32_t slots = 0;
   allocator_actor allocator;
@@ -148,7 +148,7 @@ struct add_rank_request {
 /// Before a rank is registered with other slots: it loses its slots, its reservations end, and writers are answered
 /// `full`. identity_mismatch if it has pages, or was not cleared since; busy while leases hold some of its slots.
 struct retire_rank_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
 };
 
@@ -156,14 +156,14 @@ struct retire_rank_request {
 /// of slots is no error. Another number makes a new registration, which ends its reservations, if the rank was cleared
 /// and has no pages; else it is identity_mismatch or busy. no_memory where registry.memory_bytes is too small.
 struct register_rank_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint32_t slots = 0;
 };
 
 /// The io worker of a rank, to which extents of the arena can be assigned.
 struct memory_holder {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   io_worker_actor worker;
 };
@@ -182,7 +182,7 @@ struct served_rank {
 };
 
 /// A namespace that was made at run time, and whose pages the node keeps.
-struct served_space {
+struct served_namespace {
   namespace_spec spec;
   std::vector<served_rank> ranks;
 };
@@ -194,25 +194,25 @@ struct make_namespace_request {
 
 /// Starts io workers, allocators, memory and slab files of such a namespace. `stored`: those of an earlier run are
 /// reused.
-struct open_space_request {
+struct open_namespace_request {
   namespace_spec spec;
   bool stored = false;
 };
 
 /// Ends them, and removes the files.
-struct close_space_request {
-  namespace_id space;
+struct close_namespace_request {
+  namespace_id ns;
 };
 
 /// Before that: ends attaching to it. `busy`, unless forced, while clients are attached.
-struct leave_space_request {
-  namespace_id space;
+struct leave_namespace_request {
+  namespace_id ns;
   bool force = false;
 };
 
 struct rank_stats {
-  namespace_id space;
-  std::string space_name;
+  namespace_id ns;
+  std::string namespace_name;
   rank_number rank = 0;
   allocator_stats slots;
   io_stats io;
@@ -221,7 +221,7 @@ struct rank_stats {
 /// An attached client.
 struct client_stats {
   std::string name;
-  std::string space_name;
+  std::string namespace_name;
   std::int32_t process = 0;
   /// Whether it is on another host, where the process number is meaningless here.
   bool elsewhere = false;

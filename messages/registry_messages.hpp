@@ -37,7 +37,7 @@ inline constexpr std::uint32_t whole_share = 1'000'000;
 /// Looks up a run of keys in prefix order and takes a lease on the leading complete ones. The same lease again is
 /// extended (a repeated request finds what the first one did). limit_exceeded beyond the bounds.
 struct match_request {
-  namespace_id space;
+  namespace_id ns;
   ticket lease;
   duration lease_for{};
   packed<key_digest> keys;
@@ -60,7 +60,7 @@ struct match_reply {
 
 /// Finds the pages of one rank, and takes a lease on the keys that are found.
 struct locate_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   ticket lease;
   duration lease_for{};
@@ -92,7 +92,7 @@ struct locate_reply {
 /// that may have held keys before, `uses` says which lookup is meant: of the keys that this lookup added, the first
 /// `keep` stay; all of them stay if the lease has been used since, because the later request may have found them.
 struct release_request {
-  namespace_id space;
+  namespace_id ns;
   ticket lease;
   std::uint32_t keep = 0;
   /// As in `match_reply`; 0: `keep` counts the lease's keys.
@@ -106,7 +106,7 @@ struct release_request {
 
 /// Prolongs a lease; not_found when it does not exist any more.
 struct renew_request {
-  namespace_id space;
+  namespace_id ns;
   ticket lease;
   duration lease_for{};
 };
@@ -115,7 +115,7 @@ struct renew_request {
 /// a sequence, or unknown). The reservation `ticket` covers all keys of the request; the same ticket again gets the
 /// answer of the first request.
 struct reserve_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   troupe::ticket ticket;
   duration expires_in{};
@@ -131,7 +131,7 @@ struct reserve_reply {
 
 /// Ends reservations, by commit or by abort (two different messages).
 struct finish_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   troupe::ticket ticket;
   packed<page_ref> pages;
@@ -150,7 +150,7 @@ struct finish_reply {
 /// Reports committed pages that did not verify: they are unpublished if key, rank, slot and generation still agree.
 /// `reasons` are one `errc` per page, `tiers` one `page_tier` per page, or empty where the tier is unknown.
 struct invalidate_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   packed<page_ref> pages;
   packed<std::uint8_t> reasons{};
@@ -165,7 +165,7 @@ struct invalidate_request {
 /// From the io worker of the rank: these pages were in memory only and were dropped. They are unpublished, and their
 /// reservations end. One code per page in `result_codes`: ok, or not_found if the key has no such page.
 struct dropped_pages_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   packed<page_ref> pages;
 };
@@ -183,7 +183,7 @@ inline constexpr std::size_t child_changes_max = 16384;
 
 /// From one shard to another: how many children keys have. A key with children is not evicted before them.
 struct children_request {
-  namespace_id space;
+  namespace_id ns;
   packed<child_delta> changes;
 };
 
@@ -196,7 +196,7 @@ struct evict_request {
   /// The allocator has counted everything that was released before the request arrives.
   static constexpr std::uint64_t all = ~std::uint64_t{0};
 
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint32_t wanted = 0;
   /// Evicts any evictable key, not only those that are due. Without it, a shard waits for others to evict children of
@@ -231,7 +231,7 @@ struct result_codes {
 /// Which keys are complete, or, with a rank, have a live page of it. One code per key: ok or not_found. Takes no lease,
 /// and does not count as use.
 struct exists_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = all_ranks;
   packed<key_digest> keys;
 };
@@ -239,7 +239,7 @@ struct exists_request {
 /// Finds the pages of one rank. Until `protect_for` from now has passed, keys that are found are not evicted, and
 /// returned slots are not reused even if their pages are unpublished. Counts as use. Answered with `locate_reply`.
 struct protect_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   /// Finds complete keys only; otherwise all with a live page of the rank.
   bool complete_only = false;
@@ -257,7 +257,7 @@ struct protect_request {
 ///   full    no slot is available
 /// `parents` as in `reserve_request`; a key that is given as its own parent has none.
 struct allocate_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   duration expires_in{};
   packed<key_digest> keys;
@@ -273,7 +273,7 @@ struct allocate_request {
 ///   not_found     the key has no reserved or live page of the rank
 ///   out_of_range  the rank has no such slot
 struct confirm_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   packed<page_ref> pages;
 };
@@ -289,7 +289,7 @@ struct confirm_request {
 ///   out_of_range  the rank has no such slot
 /// unsupported as a whole unless the namespace has a `slot_index`.
 struct reclaim_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   packed<slot_number> slots;
 };
@@ -303,7 +303,7 @@ constexpr errc reclaim_sum(errc a, errc b) noexcept {
 /// not_found where no page was live. Reservations stay. Slots that are held by leases or protection are free when these
 /// end.
 struct erase_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = all_ranks;
   packed<key_digest> keys;
 };
@@ -312,7 +312,7 @@ struct erase_request {
 /// `clear_reply::next` while there is `more`. Pages that are published meanwhile may or may not be erased. Ranks stay
 /// registered.
 struct clear_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = all_ranks;
   std::uint32_t from = 0;
 };
@@ -328,7 +328,7 @@ struct clear_reply {
 /// its keys on. Repeat it with `from` = `list_pages_reply::next` while there is `more`; pages that are published
 /// meanwhile may be missing.
 struct list_pages_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint32_t from = 0;
   std::uint32_t most = 0;
@@ -382,7 +382,7 @@ struct add_namespace_request {
 /// on the namespace is unknown to all other requests. Without `force`: busy while leases or reservations are open; with
 /// it, these end.
 struct remove_namespace_request {
-  namespace_id space;
+  namespace_id ns;
   bool force = false;
 };
 
@@ -431,17 +431,17 @@ struct namespace_info {
 
 /// One namespace, or all for the null id.
 struct describe_request {
-  namespace_id space;
+  namespace_id ns;
 };
 
 struct describe_reply {
-  std::vector<namespace_info> spaces;
+  std::vector<namespace_info> namespaces;
 };
 
 /// Returns a shard's statistics of when keys of a namespace are used again. `unsupported` where its policy does not
 /// learn.
 struct reuse_request {
-  namespace_id space;
+  namespace_id ns;
 };
 
 struct reuse_reply {
@@ -454,13 +454,13 @@ struct reuse_reply {
 /// The statistics of other shards, in ages of this shard's clock. Replaces earlier ones. No effect where its policy
 /// does not learn.
 struct learn_request {
-  namespace_id space;
+  namespace_id ns;
   packed<std::uint32_t> counts;
 };
 
 /// Returns the state of one key, without any effect. not_found if there is no such key.
 struct key_request {
-  namespace_id space;
+  namespace_id ns;
   key_digest key;
 };
 
@@ -496,7 +496,7 @@ struct key_reply {
 
 /// A live page as it was stored.
 struct stored_page {
-  namespace_id space;
+  namespace_id ns;
   key_digest key;
   /// Null if there is none, or it was unknown when the page was published.
   key_digest parent;
@@ -526,7 +526,7 @@ struct restore_request {
 /// Still before service begins: restored pages whose slots are also claimed by pages of another shard, as the rank's
 /// allocator found. One code per slot in `result_codes`: ok or not_found.
 struct drop_restored_request {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   packed<slot_ref> slots;
 };

@@ -18,13 +18,13 @@ double gigabytes_per_second(std::uint64_t bytes, duration over) noexcept {
 }
 
 std::pair<namespace_id, rank_number> place_of(const activity_totals::rank& x) noexcept {
-  return {x.space, x.number};
+  return {x.ns, x.number};
 }
 
-void add_space(activity& out, const activity_totals& before, const activity_totals::space& now) {
-  const auto found = std::ranges::lower_bound(before.spaces, now.id, {}, &activity_totals::space::id);
-  const bool is_known = found != before.spaces.end() && found->id == now.id;
-  const auto then = is_known ? *found : activity_totals::space{};
+void add_namespace(activity& out, const activity_totals& before, const activity_totals::ns& now) {
+  const auto found = std::ranges::lower_bound(before.namespaces, now.id, {}, &activity_totals::ns::id);
+  const bool is_known = found != before.namespaces.end() && found->id == now.id;
+  const auto then = is_known ? *found : activity_totals::ns{};
   out.lookups += grown_by(then.lookups, now.lookups);
   out.asked_keys += grown_by(then.asked_keys, now.asked_keys);
   out.found_keys += grown_by(then.found_keys, now.found_keys);
@@ -42,7 +42,7 @@ void add_rank(activity& out, const activity_totals& before, const activity_total
 } // namespace
 
 void activity_totals::sort() {
-  std::ranges::sort(spaces, {}, &space::id);
+  std::ranges::sort(namespaces, {}, &ns::id);
   std::ranges::sort(ranks, {}, place_of);
 }
 
@@ -63,8 +63,8 @@ double activity::save_gbps() const noexcept {
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over) {
   activity out;
   out.over = over;
-  for (const auto& x : after.spaces)
-    add_space(out, before, x);
+  for (const auto& x : after.namespaces)
+    add_namespace(out, before, x);
   for (const auto& x : after.ranks)
     add_rank(out, before, x);
   request_histogram::counts times{};
@@ -76,24 +76,24 @@ activity activity_between(const activity_totals& before, const activity_totals& 
 }
 
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over,
-                          const namespace_id& space) {
+                          const namespace_id& ns) {
   activity out;
   out.over = over;
-  for (const auto& x : after.spaces)
-    if (x.id == space)
-      add_space(out, before, x);
+  for (const auto& x : after.namespaces)
+    if (x.id == ns)
+      add_namespace(out, before, x);
   for (const auto& x : after.ranks)
-    if (x.space == space)
+    if (x.ns == ns)
       add_rank(out, before, x);
   return out;
 }
 
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over,
-                          const namespace_id& space, rank_number rank) {
+                          const namespace_id& ns, rank_number rank) {
   activity out;
   out.over = over;
   for (const auto& x : after.ranks)
-    if (x.space == space && x.number == rank)
+    if (x.ns == ns && x.number == rank)
       add_rank(out, before, x);
   return out;
 }

@@ -15,7 +15,7 @@ namespace troupe {
 
 /// The counts of a node since its start, for the history. `sort` orders namespaces and ranks by their ids and numbers.
 struct activity_totals {
-  struct space {
+  struct ns {
     namespace_id id;
     std::uint64_t lookups = 0;
     std::uint64_t asked_keys = 0;
@@ -23,13 +23,13 @@ struct activity_totals {
     std::uint64_t evicted_keys = 0;
   };
   struct rank {
-    namespace_id space;
+    namespace_id ns;
     rank_number number = 0;
     std::uint64_t loaded_bytes = 0;
     std::uint64_t saved_bytes = 0;
   };
 
-  std::vector<space> spaces;
+  std::vector<ns> namespaces;
   std::vector<rank> ranks;
   /// Of all namespaces.
   request_histogram::counts lookup_times{};
@@ -61,9 +61,9 @@ struct activity {
 /// count from 0; removed ones do not count, nor do those whose counts have restarted and are lower.
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over);
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over,
-                          const namespace_id& space);
+                          const namespace_id& ns);
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over,
-                          const namespace_id& space, rank_number rank);
+                          const namespace_id& ns, rank_number rank);
 
 /// The last hour of a node, in samples of ten seconds, and the totals of the last minute. Bounded in size. Time is an
 /// argument. Not thread-safe.

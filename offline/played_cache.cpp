@@ -29,7 +29,7 @@ played_cache::played_cache(const options& how) {
   allocator.max_parked = no_limit; // a prompt may have keys in every shard
   for (rank_number rank = 0; rank < how.ranks; ++rank)
     ranks_.push_back({allocator_state(allocator), eviction_shares(how.shards)});
-  space_ = spec.id();
+  ns_ = spec.id();
   for (std::uint32_t i = 0; i < how.shards; ++i) {
     registry_options rules;
     rules.shard = i;
@@ -42,7 +42,7 @@ played_cache::played_cache(const options& how) {
     if (!shard->add_namespace(spec))
       refused();
     for (rank_number rank = 0; rank < how.ranks; ++rank)
-      if (!shard->add_rank(space_, rank, slots))
+      if (!shard->add_rank(ns_, rank, slots))
         refused();
   }
 }
@@ -66,7 +66,7 @@ ticket played_cache::begin() {
 void played_cache::end(ticket lease, std::span<const key_digest> kept_there) {
   const auto split = parts(kept_there, 0, kept_there.size());
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    release_request request{space_, lease, 0};
+    release_request request{ns_, lease, 0};
     for (const auto i : split[s])
       request.kept_there.items.push_back(kept_there[i]);
     if (!shards_[s]->release(request, now_))
@@ -75,7 +75,7 @@ void played_cache::end(ticket lease, std::span<const key_digest> kept_there) {
 }
 
 void played_cache::learn_reuse(std::uint32_t shard, const reuse_counts& counts) {
-  if (!shards_[shard]->learn_reuse({space_, {counts.numbers()}}))
+  if (!shards_[shard]->learn_reuse({ns_, {counts.numbers()}}))
     refused();
 }
 
@@ -98,7 +98,7 @@ std::size_t played_cache::match(std::span<const key_digest> keys, ticket lease, 
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
       continue;
-    match_request request{space_, lease, std::chrono::seconds(60), {}};
+    match_request request{ns_, lease, std::chrono::seconds(60), {}};
     request.by_peer = by_peer;
     for (const auto i : split[s])
       request.keys.items.push_back(keys[i]);
@@ -108,7 +108,7 @@ std::size_t played_cache::match(std::span<const key_digest> keys, ticket lease, 
   }
   for (std::size_t s = 0; s < split.size(); ++s) {
     const auto keep = std::ranges::lower_bound(split[s], matched) - split[s].begin();
-    if (!shards_[s]->release({space_, lease, static_cast<std::uint32_t>(keep)}, now_))
+    if (!shards_[s]->release({ns_, lease, static_cast<std::uint32_t>(keep)}, now_))
       refused();
   }
   return matched;
@@ -119,13 +119,13 @@ void played_cache::load(std::span<const key_digest> keys, std::size_t matched) {
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
       continue;
-    locate_request request{space_, 0, next_ticket(), std::chrono::seconds(60), {}};
+    locate_request request{ns_, 0, next_ticket(), std::chrono::seconds(60), {}};
     for (const auto i : split[s])
       request.keys.items.push_back(keys[i]);
     for (; request.rank < ranks_.size(); ++request.rank)
       if (!shards_[s]->locate(request, now_))
         refused();
-    if (!shards_[s]->release({space_, request.lease, 0}, now_))
+    if (!shards_[s]->release({ns_, request.lease, 0}, now_))
       refused();
   }
 }
@@ -136,7 +136,7 @@ std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
       continue;
-    reserve_request request{space_, 0, next_ticket(), std::chrono::seconds(60), {}, {}};
+    reserve_request request{ns_, 0, next_ticket(), std::chrono::seconds(60), {}, {}};
     for (const auto i : split[s]) {
       request.keys.items.push_back(keys[i]);
       request.parents.items.push_back(i > 0 ? keys[i - 1] : key_digest{});
@@ -155,7 +155,7 @@ std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std
   }
   std::vector<key_digest> made;
   for (const auto& write : writes_) {
-    finish_request finish{space_, write.request.rank, write.request.ticket, {}};
+    finish_request finish{ns_, write.request.rank, write.request.ticket, {}};
     finish.origin = origin;
     for (std::size_t i = 0; i < write.request.keys.size(); ++i)
       if (write.results[i].code() == errc::ok) {
@@ -226,7 +226,7 @@ void played_cache::collect(rank_number rank) {
     asked.rank = rank;
     const auto divided = shares.divide(out.evict);
     for (std::size_t s = 0; s < divided.size(); ++s)
-      asked.requests.push_back({space_, rank, divided[s], shares.forced(), shares.seen(s)});
+      asked.requests.push_back({ns_, rank, divided[s], shares.forced(), shares.seen(s)});
   }
 }
 

@@ -65,8 +65,8 @@ public:
   std::uint64_t free_slots(rank_number rank) const { return ranks_[rank].allocator.stats().free; }
   std::uint64_t evicted_keys() const;
   std::uint32_t shards() const noexcept { return static_cast<std::uint32_t>(shards_.size()); }
-  const namespace_id& space() const noexcept { return space_; }
-  result<reuse_reply> report_reuse(std::uint32_t shard) const { return shards_[shard]->report_reuse({space_}); }
+  const namespace_id& ns() const noexcept { return ns_; }
+  result<reuse_reply> report_reuse(std::uint32_t shard) const { return shards_[shard]->report_reuse({ns_}); }
   void learn_reuse(std::uint32_t shard, const reuse_counts& counts);
 
 private:
@@ -103,7 +103,7 @@ private:
 
   std::vector<rank_part> ranks_;
   std::vector<std::unique_ptr<registry_state>> shards_;
-  namespace_id space_;
+  namespace_id ns_;
   timestamp now_{std::chrono::seconds(1)};
   std::uint64_t sequence_ = 0;
   std::deque<pending_eviction> evictions_;

@@ -25,7 +25,7 @@ played_cluster::played_cluster(const options& how) : how_(how), learning_(how.no
     for (std::size_t p = 0; p < how.nodes; ++p)
       if (p != i)
         peers.push_back({static_cast<cluster::peer_number>(p), 1, nodes_[p]->shards()});
-    learning_[i].follow(nodes_[i]->space(), nodes_[i]->shards(), peers);
+    learning_[i].follow(nodes_[i]->ns(), nodes_[i]->shards(), peers);
   }
 }
 

@@ -102,11 +102,11 @@ public:
   result<void> open_own() {
     if (!keeps_slabs(options_))
       return {};
-    for (const auto& space : options_.namespaces)
-      for (rank_number rank = 0; rank < space.world_size && rank < options_.storage.ranks.size(); ++rank) {
+    for (const auto& ns : options_.namespaces)
+      for (rank_number rank = 0; rank < ns.world_size && rank < options_.storage.ranks.size(); ++rank) {
         if (options_.storage.ranks[rank].slab_bytes == 0)
           continue;
-        if (auto opened = open(space, rank, slab_path(options_, space, rank)); !opened)
+        if (auto opened = open(ns, rank, slab_path(options_, ns, rank)); !opened)
           return opened;
       }
     return {};
@@ -127,7 +127,7 @@ public:
   }
 
   result<void> on_namespace(const store::namespace_record& record) override {
-    if (!plan_->admit(record) || origin_of(record) != store::space_origin::client)
+    if (!plan_->admit(record) || origin_of(record) != store::stored_origin::client)
       return {};
     for (rank_number rank = 0; rank < record.spec.world_size; ++rank) {
       const auto path = made_slabs(options_) / made_slab_name(record.id, rank);
@@ -153,7 +153,7 @@ public:
 
   result<void> on_pages(std::span<const store::page_record> pages) override {
     for (const auto& x : pages) {
-      const auto rank = ranks_.find({x.space, x.rank});
+      const auto rank = ranks_.find({x.ns, x.rank});
       if (!plan_->admit(x)) {
         ++forgotten_;
         if (rank != ranks_.end())
@@ -195,27 +195,27 @@ public:
   }
 
 private:
-  opened_rank& begin_rank(const namespace_spec& space, rank_number rank, const fs::path& path) {
-    auto& into = ranks_[{space.id(), rank}];
+  opened_rank& begin_rank(const namespace_spec& ns, rank_number rank, const fs::path& path) {
+    auto& into = ranks_[{ns.id(), rank}];
     auto& found = into.found;
-    found.space = space.id();
-    found.space_name = space.name;
+    found.ns = ns.id();
+    found.namespace_name = ns.name;
     found.rank = rank;
     found.file = path;
-    into.page_bytes = space.geometry.page_bytes();
+    into.page_bytes = ns.geometry.page_bytes();
     found.slot_bytes = io::slot_bytes(into.page_bytes);
     return into;
   }
 
   /// Handles a missing file of a rank of a client-made namespace.
-  void miss(const namespace_spec& space, rank_number rank, const fs::path& path) {
-    auto& into = begin_rank(space, rank, path);
+  void miss(const namespace_spec& ns, rank_number rank, const fs::path& path) {
+    auto& into = begin_rank(ns, rank, path);
     into.may_never_have_been = true;
     into.found.fault = error{errc::not_found, "slab '" + path.string() + "' is missing"};
   }
 
-  result<void> open(const namespace_spec& space, rank_number rank, const fs::path& path) {
-    auto& into = begin_rank(space, rank, path);
+  result<void> open(const namespace_spec& ns, rank_number rank, const fs::path& path) {
+    auto& into = begin_rank(ns, rank, path);
     auto& found = into.found;
     auto opened = io::slab_reader::open(path);
     // No node runs, since its data directory is not locked; but the kernel may still complete its transfers.
@@ -231,10 +231,10 @@ private:
       return {};
     }
     const auto& is = opened->spec();
-    if (is.space != found.space || is.rank != rank || is.slot_bytes != found.slot_bytes) {
+    if (is.ns != found.ns || is.rank != rank || is.slot_bytes != found.slot_bytes) {
       found.fault =
           error{errc::identity_mismatch, "slab '" + path.string() + "' is that of rank " + std::to_string(is.rank) +
-                                             " of namespace '" + is.space_name + "' (" + to_string(is.space) +
+                                             " of namespace '" + is.namespace_name + "' (" + to_string(is.ns) +
                                              ") with slots of " + std::to_string(is.slot_bytes) + " bytes"};
       return {};
     }
@@ -254,7 +254,7 @@ private:
     for (const auto& page : pages) {
       auto verdict = rank.file->read(page.where.slot, bytes);
       if (verdict == errc::ok) {
-        verdict = io::verify_page(bytes, {found.space, page.key, found.rank, page.where, rank.page_bytes});
+        verdict = io::verify_page(bytes, {found.ns, page.key, found.rank, page.where, rank.page_bytes});
         rank.file->forget(page.where.slot);
       }
       found.count(page, verdict);

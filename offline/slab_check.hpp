@@ -28,8 +28,8 @@ struct rank_check {
   /// The most pages that are named.
   static constexpr std::size_t named_pages_max = 64;
 
-  namespace_id space;
-  std::string space_name;
+  namespace_id ns;
+  std::string namespace_name;
   rank_number rank = 0;
   std::filesystem::path file;
   /// The reason why the file could not be checked; its pages are not counted then.

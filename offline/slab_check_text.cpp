@@ -9,7 +9,7 @@ namespace troupe::offline {
 namespace {
 
 std::string line_of(const rank_check& x) {
-  std::string out = "namespace '" + x.space_name + "' rank " + std::to_string(x.rank) + ": ";
+  std::string out = "namespace '" + x.namespace_name + "' rank " + std::to_string(x.rank) + ": ";
   if (x.fault)
     return out + x.fault->text + "\n";
   out += std::to_string(x.live) + " pages in " + std::to_string(x.slots) + " slots, ";
@@ -75,8 +75,8 @@ std::string to_json(const slab_check_report& report) {
                              {"foreign_pages", report.foreign_pages},
                              {"ranks", nlohmann::ordered_json::array()}};
   for (const auto& x : report.ranks) {
-    nlohmann::ordered_json rank{{"namespace", x.space_name},
-                                {"id", to_string(x.space)},
+    nlohmann::ordered_json rank{{"namespace", x.namespace_name},
+                                {"id", to_string(x.ns)},
                                 {"rank", x.rank},
                                 {"file", x.file.string()},
                                 {"slots", x.slots},

@@ -192,28 +192,28 @@ void append_identity_key(std::string& out) {
   out.append(first_of(table::identity));
 }
 
-void append_namespace_key(std::string& out, const namespace_id& space) {
+void append_namespace_key(std::string& out, const namespace_id& ns) {
   out.push_back(static_cast<char>(table::namespaces));
-  append_big_digest(out, space);
+  append_big_digest(out, ns);
 }
 
-void append_rank_prefix(std::string& out, const namespace_id& space) {
+void append_rank_prefix(std::string& out, const namespace_id& ns) {
   out.push_back(static_cast<char>(table::ranks));
-  append_big_digest(out, space);
+  append_big_digest(out, ns);
 }
 
-void append_page_prefix(std::string& out, const namespace_id& space) {
+void append_page_prefix(std::string& out, const namespace_id& ns) {
   out.push_back(static_cast<char>(table::pages));
-  append_big_digest(out, space);
+  append_big_digest(out, ns);
 }
 
-void append_rank_key(std::string& out, const namespace_id& space, rank_number rank) {
-  append_rank_prefix(out, space);
+void append_rank_key(std::string& out, const namespace_id& ns, rank_number rank) {
+  append_rank_prefix(out, ns);
   append_big(out, rank);
 }
 
-void append_page_key(std::string& out, const namespace_id& space, const key_digest& key, rank_number rank) {
-  append_page_prefix(out, space);
+void append_page_key(std::string& out, const namespace_id& ns, const key_digest& key, rank_number rank) {
+  append_page_prefix(out, ns);
   append_big_digest(out, key);
   append_big(out, rank);
 }
@@ -228,7 +228,7 @@ void append_value(std::string& out, const node_identity& record) {
 }
 
 void append_value(std::string& out, const namespace_record& record) {
-  append_little(out, record.origin == space_origin::client ? namespace_of_client : namespace_with_origin);
+  append_little(out, record.origin == stored_origin::client ? namespace_of_client : namespace_with_origin);
   append_little(out, static_cast<std::uint8_t>(record.mode));
   append_little(out, static_cast<std::uint8_t>(record.slot_index ? 1 : 0));
   append_little(out, record.max_ranks);
@@ -331,9 +331,9 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
   if (version >= mixed_namespace)
     spec.geometry.further = read_further(in);
   const auto origin = version >= namespace_with_origin ? in.little<std::uint8_t>() : std::uint8_t{0};
-  record.origin = static_cast<space_origin>(origin);
+  record.origin = static_cast<stored_origin>(origin);
   if (!in.ended_well() || mode > static_cast<std::uint8_t>(world_size_mode::automatic) || slot_index > 1 ||
-      origin > static_cast<std::uint8_t>(version == namespace_of_client ? space_origin::client : space_origin::api))
+      origin > static_cast<std::uint8_t>(version == namespace_of_client ? stored_origin::client : stored_origin::api))
     return wrong_value(key, value);
   return record;
 }
@@ -343,7 +343,7 @@ result<rank_record> decode_rank(std::string_view key, std::string_view value) {
     return wrong_key(key);
   byte_reader name(key.substr(1));
   rank_record record;
-  record.space = name.big_digest<namespace_id>();
+  record.ns = name.big_digest<namespace_id>();
   record.rank = name.big<rank_number>();
   byte_reader in(value);
   record.slots = in.little<std::uint64_t>();
@@ -364,7 +364,7 @@ result<page_record> decode_page(std::string_view key, std::string_view value) {
   byte_reader name(key.substr(1));
   byte_reader in(value);
   page_record record;
-  record.space = name.big_digest<namespace_id>();
+  record.ns = name.big_digest<namespace_id>();
   record.key = name.big_digest<key_digest>();
   record.rank = name.big<rank_number>();
   record.where.slot = in.little<slot_number>();
@@ -450,13 +450,13 @@ std::string describe_key(std::string_view key) {
   if (is_key_of(key, table::namespaces, namespace_key_bytes))
     return "namespace " + to_string(in.big_digest<namespace_id>());
   if (is_key_of(key, table::ranks, rank_key_bytes)) {
-    const auto space = to_string(in.big_digest<namespace_id>());
-    return "rank " + std::to_string(in.big<rank_number>()) + " of namespace " + space;
+    const auto ns = to_string(in.big_digest<namespace_id>());
+    return "rank " + std::to_string(in.big<rank_number>()) + " of namespace " + ns;
   }
   if (is_key_of(key, table::pages, page_key_bytes)) {
-    const auto space = to_string(in.big_digest<namespace_id>());
+    const auto ns = to_string(in.big_digest<namespace_id>());
     const auto digest = to_string(in.big_digest<key_digest>());
-    return "page of key " + digest + " and rank " + std::to_string(in.big<rank_number>()) + " in namespace " + space;
+    return "page of key " + digest + " and rank " + std::to_string(in.big<rank_number>()) + " in namespace " + ns;
   }
   if (is_key_of(key, table::ranks, namespace_key_bytes))
     return "ranks of namespace " + to_string(in.big_digest<namespace_id>());
@@ -467,9 +467,9 @@ std::string describe_key(std::string_view key) {
   return key.size() > most_hex / 2 ? out + "…" : out;
 }
 
-std::string pages_from(const namespace_id& space, std::uint64_t digest_hi) {
+std::string pages_from(const namespace_id& ns, std::uint64_t digest_hi) {
   std::string out = first_of(table::pages);
-  append_big_digest(out, space);
+  append_big_digest(out, ns);
   append_big(out, digest_hi);
   return out;
 }

@@ -39,7 +39,7 @@ enum class world_size_mode : std::uint8_t {
 };
 
 /// The creator of a namespace, which alone decides what happens to it at the next start.
-enum class space_origin : std::uint8_t {
+enum class stored_origin : std::uint8_t {
   /// Written before origins were recorded.
   unknown = 0,
   /// The config: its pages are in slab files of the node.
@@ -61,13 +61,13 @@ struct namespace_record {
   /// With `automatic`: the exclusive bound of rank numbers.
   std::uint32_t max_ranks = 0;
   std::chrono::sys_seconds created;
-  space_origin origin = space_origin::unknown;
+  stored_origin origin = stored_origin::unknown;
 
   friend bool operator==(const namespace_record&, const namespace_record&) = default;
 };
 
 struct rank_record {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint64_t slots = 0;
   /// The incarnation of this registration of the rank, or of its slab file if the node owns that.
@@ -79,7 +79,7 @@ struct rank_record {
 /// One live page. All data of it is in this one record, so that a commit is one put, an eviction is one delete, and the
 /// ranks of a key do not read each other's records.
 struct page_record {
-  namespace_id space;
+  namespace_id ns;
   key_digest key;
   rank_number rank = 0;
   slot_ref where;
@@ -142,15 +142,15 @@ node_identity first_identity();
 enum class table : std::uint8_t { identity = 1, namespaces = 2, ranks = 3, pages = 4, handshakes = 5 };
 
 void append_identity_key(std::string& out);
-void append_namespace_key(std::string& out, const namespace_id& space);
-void append_rank_key(std::string& out, const namespace_id& space, rank_number rank);
-void append_page_key(std::string& out, const namespace_id& space, const key_digest& key, rank_number rank);
+void append_namespace_key(std::string& out, const namespace_id& ns);
+void append_rank_key(std::string& out, const namespace_id& ns, rank_number rank);
+void append_page_key(std::string& out, const namespace_id& ns, const key_digest& key, rank_number rank);
 /// The key of the engine, which is a prefix of the keys of its ranks.
 void append_handshake_key(std::string& out, std::string_view engine);
 void append_handshake_key(std::string& out, std::string_view engine, const std::array<std::uint32_t, 3>& rank);
 /// The common prefix of the keys of all ranks, or of all pages, of a namespace.
-void append_rank_prefix(std::string& out, const namespace_id& space);
-void append_page_prefix(std::string& out, const namespace_id& space);
+void append_rank_prefix(std::string& out, const namespace_id& ns);
+void append_page_prefix(std::string& out, const namespace_id& ns);
 
 void append_value(std::string& out, const node_identity& record);
 void append_value(std::string& out, const namespace_record& record);
@@ -174,7 +174,7 @@ std::string describe_key(std::string_view key);
 
 /// The start of the pages of a namespace whose digest has at least this upper half: `pages_from(id, 0)` precedes all of
 /// them. For partial scans.
-std::string pages_from(const namespace_id& space, std::uint64_t digest_hi);
+std::string pages_from(const namespace_id& ns, std::uint64_t digest_hi);
 
 /// The first byte of all keys of the table.
 std::string first_of(table which);

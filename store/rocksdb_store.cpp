@@ -129,7 +129,7 @@ private:
       if (key.starts_with(first_of(table::namespaces)))
         return hand_on(decode_namespace(key, value), [&](const auto& record) {
           ++summary_.namespaces;
-          spaces_.push_back(record.id);
+          namespaces_.push_back(record.id);
           return visitor_.on_namespace(record);
         });
       if (key.starts_with(first_of(table::ranks)))
@@ -160,9 +160,9 @@ private:
   std::vector<key_range> cut_pages(unsigned threads) const {
     std::vector<std::string> cuts{first_of(table::pages)};
     if (threads > 1)
-      for (const auto& space : spaces_)
+      for (const auto& ns : namespaces_)
         for (std::uint64_t i = 0; i < parts_per_namespace; ++i)
-          cuts.push_back(pages_from(space, i << 60U));
+          cuts.push_back(pages_from(ns, i << 60U));
     std::vector<key_range> parts;
     for (std::size_t i = 0; i < cuts.size(); ++i)
       parts.push_back({cuts[i], i + 1 < cuts.size() ? cuts[i + 1] : end_of_prefix(first_of(table::pages))});
@@ -216,7 +216,7 @@ private:
   const rocksdb::Snapshot* const snapshot_;
   std::uint64_t expected_ = 0;
   load_summary summary_;
-  std::vector<namespace_id> spaces_;
+  std::vector<namespace_id> namespaces_;
   std::atomic<std::size_t> next_part_ = 0;
   std::atomic<std::uint64_t> pages_ = 0;
   std::atomic<bool> stopped_ = false;

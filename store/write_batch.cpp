@@ -50,11 +50,11 @@ void write_batch::put(const namespace_record& record) {
 }
 
 void write_batch::put(const rank_record& record) {
-  add_put([&](std::string& out) { append_rank_key(out, record.space, record.rank); }, record);
+  add_put([&](std::string& out) { append_rank_key(out, record.ns, record.rank); }, record);
 }
 
 void write_batch::put(const page_record& record) {
-  add_put([&](std::string& out) { append_page_key(out, record.space, record.key, record.rank); }, record);
+  add_put([&](std::string& out) { append_page_key(out, record.ns, record.key, record.rank); }, record);
 }
 
 void write_batch::put(const node_identity& record) {
@@ -73,26 +73,26 @@ void write_batch::erase_handshakes(std::string_view engine) {
   add_erase(erase_prefix_mark, [&](std::string& out) { append_handshake_key(out, engine); });
 }
 
-void write_batch::erase_namespace(const namespace_id& space) {
-  add_erase(erase_mark, [&](std::string& out) { append_namespace_key(out, space); });
+void write_batch::erase_namespace(const namespace_id& ns) {
+  add_erase(erase_mark, [&](std::string& out) { append_namespace_key(out, ns); });
 }
 
-void write_batch::erase_rank(const namespace_id& space, rank_number rank) {
-  add_erase(erase_mark, [&](std::string& out) { append_rank_key(out, space, rank); });
+void write_batch::erase_rank(const namespace_id& ns, rank_number rank) {
+  add_erase(erase_mark, [&](std::string& out) { append_rank_key(out, ns, rank); });
 }
 
-void write_batch::erase_page(const namespace_id& space, const key_digest& key, rank_number rank) {
-  add_erase(erase_mark, [&](std::string& out) { append_page_key(out, space, key, rank); });
+void write_batch::erase_page(const namespace_id& ns, const key_digest& key, rank_number rank) {
+  add_erase(erase_mark, [&](std::string& out) { append_page_key(out, ns, key, rank); });
   require_sync();
 }
 
-void write_batch::erase_ranks(const namespace_id& space) {
-  add_erase(erase_prefix_mark, [&](std::string& out) { append_rank_prefix(out, space); });
+void write_batch::erase_ranks(const namespace_id& ns) {
+  add_erase(erase_prefix_mark, [&](std::string& out) { append_rank_prefix(out, ns); });
   require_sync();
 }
 
-void write_batch::erase_pages(const namespace_id& space) {
-  add_erase(erase_prefix_mark, [&](std::string& out) { append_page_prefix(out, space); });
+void write_batch::erase_pages(const namespace_id& ns) {
+  add_erase(erase_prefix_mark, [&](std::string& out) { append_page_prefix(out, ns); });
   require_sync();
 }
 

@@ -25,14 +25,14 @@ public:
 
   /// Erasing a missing record is permitted. Only the record itself is erased: `erase_ranks` and `erase_pages` are for
   /// the ranks and pages of a namespace.
-  void erase_namespace(const namespace_id& space);
-  void erase_rank(const namespace_id& space, rank_number rank);
+  void erase_namespace(const namespace_id& ns);
+  void erase_rank(const namespace_id& ns, rank_number rank);
   /// Requires a sync of the batch, whatever the store's durability: see `require_sync`.
-  void erase_page(const namespace_id& space, const key_digest& key, rank_number rank);
+  void erase_page(const namespace_id& ns, const key_digest& key, rank_number rank);
 
   /// Erases all earlier records of the namespace, in this batch or an earlier one. Synced as `erase_page`.
-  void erase_ranks(const namespace_id& space);
-  void erase_pages(const namespace_id& space);
+  void erase_ranks(const namespace_id& ns);
+  void erase_pages(const namespace_id& ns);
 
   /// Erases the earlier records of the engine and of its ranks, in this batch or an earlier one.
   void erase_handshakes(std::string_view engine);

@@ -70,16 +70,16 @@ directory_opener node_client::directory() const {
 }
 
 result<void> node_client::add_rank(rank_memory memory) {
-  const auto& space = node_.space;
+  const auto& ns = node_.ns;
   transfer::coordinator_options how;
-  how.space = node_.space_id;
+  how.ns = node_.ns_id;
   how.rank = memory.rank;
-  how.page_bytes = space.geometry.page_bytes();
+  how.page_bytes = ns.geometry.page_bytes();
   how.slot_bytes = io::slot_bytes(how.page_bytes);
   how.blocks_per_page = memory.mover->cache().blocks_per_page;
   how.batch_pages = std::min(options_.transfer.batch_pages, node_.limits.batch_pages);
   how.tasks_max = options_.transfer.max_tasks;
-  copy_engine_options copies{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>(handed_)};
+  copy_engine_options copies{how.ns, how.rank, how.batch_pages, std::make_shared<io::arena_finder>(handed_)};
   copies.exposer = make_memory_exposer(options_.remote, where_.is_path() ? "127.0.0.1" : where_.host);
   copies.remote_bytes = options_.transfer.remote_bytes;
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
@@ -94,7 +94,7 @@ result<void> node_client::add_rank(rank_memory memory) {
     // Without a reader, all pages come over the network.
     auto reads = spawn_with_thread<slab_reading>(
         system_, "the thread that reads slab files of other nodes",
-        io::foreign_pages::options{options_.storage, how.space, how.rank, how.page_bytes, memory.as_pages},
+        io::foreign_pages::options{options_.storage, how.ns, how.rank, how.page_bytes, memory.as_pages},
         node_.node_name);
     if (reads) {
       reader = *reads;

@@ -67,12 +67,12 @@ public:
     if (!is_believed_)
       return {};
     for (const auto& x : pages) {
-      const auto space = into_.spaces_.find(x.space);
-      if (space == into_.spaces_.end())
+      const auto ns = into_.namespaces_.find(x.ns);
+      if (ns == into_.namespaces_.end())
         continue;
-      const auto rank = space->second.find(x.rank);
+      const auto rank = ns->second.find(x.rank);
       // The record is of an earlier file of that path, or its slot does not exist.
-      if (rank == space->second.end() || x.incarnation == 0 || rank->second.incarnation != x.incarnation ||
+      if (rank == ns->second.end() || x.incarnation == 0 || rank->second.incarnation != x.incarnation ||
           x.where.slot >= rank->second.slots)
         continue;
       auto& pages_there = rank->second.pages;
@@ -81,13 +81,13 @@ public:
           return room;
       pages_there.push_back({x.key, x.where});
       ++into_.pages_;
-      into_.keys_ += rank == space->second.begin() ? 1 : 0;
+      into_.keys_ += rank == ns->second.begin() ? 1 : 0;
     }
     return {};
   }
 
   void finish() {
-    for (auto& [space, ranks] : into_.spaces_)
+    for (auto& [ns, ranks] : into_.namespaces_)
       for (auto& [number, x] : ranks) {
         shrink(x.pages);
         std::ranges::sort(x.pages, {}, &adopted_rank::entry::key);
@@ -105,7 +105,7 @@ private:
                                 spec ? "it is not below " + root.string() : spec.error().text);
       return;
     }
-    into_.spaces_[spec->space][spec->rank] = {below.string(), spec->incarnation, spec->slot_bytes, spec->slots};
+    into_.namespaces_[spec->ns][spec->rank] = {below.string(), spec->incarnation, spec->slot_bytes, spec->slots};
   }
 
   using entries = std::vector<adopted_rank::entry>;
@@ -169,24 +169,24 @@ result<std::shared_ptr<const adopted_index>> adopted_index::read(const fs::path&
   return out;
 }
 
-bool adopted_index::has(const namespace_id& space, std::size_t ranks, std::uint64_t page_bytes) const {
-  const auto found = spaces_.find(space);
-  if (found == spaces_.end() || found->second.size() != ranks || found->second.rbegin()->first + 1 != ranks)
+bool adopted_index::has(const namespace_id& ns, std::size_t ranks, std::uint64_t page_bytes) const {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end() || found->second.size() != ranks || found->second.rbegin()->first + 1 != ranks)
     return false;
   return std::ranges::all_of(found->second,
                              [&](const auto& x) { return x.second.slot_bytes == io::slot_bytes(page_bytes); });
 }
 
-std::vector<namespace_id> adopted_index::spaces() const {
+std::vector<namespace_id> adopted_index::namespaces() const {
   std::vector<namespace_id> out;
-  for (const auto& [id, ranks] : spaces_)
+  for (const auto& [id, ranks] : namespaces_)
     out.push_back(id);
   return out;
 }
 
-std::uint32_t adopted_index::match(const namespace_id& space, std::span<const key_digest> keys) const {
-  const auto found = spaces_.find(space);
-  if (found == spaces_.end())
+std::uint32_t adopted_index::match(const namespace_id& ns, std::span<const key_digest> keys) const {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end())
     return 0;
   std::uint32_t out = 0;
   for (const auto& key : keys) {
@@ -197,9 +197,9 @@ std::uint32_t adopted_index::match(const namespace_id& space, std::span<const ke
   return out;
 }
 
-const adopted_rank* adopted_index::rank(const namespace_id& space, rank_number number) const {
-  const auto found = spaces_.find(space);
-  if (found == spaces_.end())
+const adopted_rank* adopted_index::rank(const namespace_id& ns, rank_number number) const {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end())
     return nullptr;
   const auto rank = found->second.find(number);
   return rank == found->second.end() ? nullptr : &rank->second;

@@ -53,12 +53,12 @@ public:
                                                            const std::function<bool()>& ends = {});
 
   /// Whether it has a file for each of `ranks` ranks, with slots for pages of `page_bytes`.
-  bool has(const namespace_id& space, std::size_t ranks, std::uint64_t page_bytes) const;
-  std::vector<namespace_id> spaces() const;
+  bool has(const namespace_id& ns, std::size_t ranks, std::uint64_t page_bytes) const;
+  std::vector<namespace_id> namespaces() const;
   /// The number of leading keys that have a page of each rank.
-  std::uint32_t match(const namespace_id& space, std::span<const key_digest> keys) const;
+  std::uint32_t match(const namespace_id& ns, std::span<const key_digest> keys) const;
   /// Null where the namespace has no such rank.
-  const adopted_rank* rank(const namespace_id& space, rank_number rank) const;
+  const adopted_rank* rank(const namespace_id& ns, rank_number rank) const;
 
   std::uint64_t keys() const noexcept { return keys_; }
   std::uint64_t pages() const noexcept { return pages_; }
@@ -66,7 +66,7 @@ public:
 private:
   friend class adopted_index_reader;
 
-  std::map<namespace_id, std::map<rank_number, adopted_rank>> spaces_;
+  std::map<namespace_id, std::map<rank_number, adopted_rank>> namespaces_;
   std::uint64_t keys_ = 0;
   std::uint64_t pages_ = 0;
   memory_share memory_;

@@ -128,7 +128,7 @@ adopted_reads::open_file adopted_reads::take(const adopted_read& what, const ado
     }
   }
   out.pages = std::make_unique<io::foreign_pages>(
-      io::foreign_pages::options{storage_, what.space, what.rank, page_bytes, what.memory->blocks(), frame_bytes});
+      io::foreign_pages::options{storage_, what.ns, what.rank, page_bytes, what.memory->blocks(), frame_bytes});
   return out;
 }
 
@@ -144,7 +144,7 @@ void adopted_reads::give_back(open_file x) {
 
 transfer_result adopted_reads::read(const adopted_read& what) {
   const auto& keys = what.work.keys.items;
-  const auto* const rank = what.index->rank(what.space, what.rank);
+  const auto* const rank = what.index->rank(what.ns, what.rank);
   if (rank == nullptr || what.work.blocks.size() != keys.size())
     return nothing_read(keys.size(), errc::not_found);
   const auto now = std::chrono::steady_clock::now();

@@ -25,7 +25,7 @@ namespace troupe::cluster {
 struct adopted_read {
   std::shared_ptr<const adopted_index> index;
   std::shared_ptr<staging_buffer> memory;
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   transfer_task work;
   /// Called by one of the threads.

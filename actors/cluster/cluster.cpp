@@ -47,7 +47,7 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
       members_(rules_of(parts_), addresses_of(parts_.options->cluster)),
       fetching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time,
                  parts_.options->transfer.task_deadline, std::min(chunk_pages, parts_.options->registry.max_batch_keys),
-                 256, 4096, [this](const namespace_id& space) { return peers_for(space); },
+                 256, 4096, [this](const namespace_id& ns) { return peers_for(ns); },
                  parts_.options->cluster.keep_copies, first_adopted}),
       rules_(session_pause), idle_dialers_(idle_dialers_kept, 10 * parts_.options->cluster.hello_interval) {}
 
@@ -154,7 +154,7 @@ void cluster::on_exit() {
   adopted_.clear();
   for (auto& [name, x] : std::exchange(sessions_, {}))
     close_client(std::move(x.client), std::move(x.memory));
-  for (auto& [id, x] : std::exchange(spaces_, {}))
+  for (auto& [id, x] : std::exchange(namespaces_, {}))
     close_client(std::move(x.client), std::move(x.memory));
   parts_ = {};
 }
@@ -206,7 +206,7 @@ void cluster::on_tick() {
   learning_.on_time(now());
   if (next_look_ <= now()) {
     next_look_ = now() + parts_.options->cluster.hello_interval;
-    look_at_own_spaces();
+    look_at_own_namespaces();
     end_idle_dialers();
   }
   flush();
@@ -298,17 +298,17 @@ void cluster::perform(const peer_news& x) {
 }
 
 void cluster::perform(const peer_came&) {
-  look_at_own_spaces();
+  look_at_own_namespaces();
 }
 
 void cluster::perform(const peer_went&) {}
 
-void cluster::look_at_own_spaces() {
+void cluster::look_at_own_namespaces() {
   request(parts_.reception, std::chrono::seconds(5), cluster_hello{protocol_version, parts_.self})
       .then(
           [this](const cluster_welcome& own) {
             here_.clear();
-            for (const auto& x : own.spaces)
+            for (const auto& x : own.namespaces)
               here_.emplace(x.id, x.name);
             follow();
             flush();
@@ -319,7 +319,7 @@ void cluster::look_at_own_spaces() {
 void cluster::follow() {
   std::set<namespace_id> adopted;
   for (const auto& [number, x] : adopted_)
-    for (const auto& id : x.index->spaces())
+    for (const auto& id : x.index->namespaces())
       adopted.insert(id);
   rules_.follow(here_, members_, fetching_, now(), adopted);
 }
@@ -331,43 +331,43 @@ node_client::options cluster::client_options() const {
   return {options.transfer, options.attach, options.remote, parts_.storage};
 }
 
-void cluster::perform(const open_space& x) {
+void cluster::perform(const open_namespace& x) {
   link_options where;
   where.local = parts_.reception;
   where.client_name = parts_.self.node + " (pages of other nodes)";
-  where.space_name = x.name;
+  where.namespace_name = x.name;
   auto how = client_options();
   how.attach.always_remote = false;
   how.storage = {};
-  parts_.opener->post_unless_ending([this, post = poster(), &system = system(), id = x.space, where, how,
+  parts_.opener->post_unless_ending([this, post = poster(), &system = system(), id = x.ns, where, how,
                                      bytes = parts_.options->cluster.memory_bytes] {
     auto opened = open_staging_client(system, how, where, id, bytes, std::nullopt);
     post([this, id, opened = std::move(opened)] {
-      rules_.on_space_opened(id, opened.has_value(), now());
+      rules_.on_namespace_opened(id, opened.has_value(), now());
       if (!opened) {
         log::get("cluster")->warn("cannot fetch pages of peers for namespace '{}': {}; retrying", rules_.name_of(id),
                                   opened.error().text);
         return;
       }
-      auto& own = spaces_[id];
+      auto& own = namespaces_[id];
       own.client = opened->client;
-      own.geometry = opened->node.space.geometry;
+      own.geometry = opened->node.ns.geometry;
       own.memory = opened->memory;
       own.coming = opened->coming;
       const auto page_bytes = own.geometry.page_bytes();
       const auto ranks = static_cast<std::uint32_t>(own.memory.size());
-      fetching_.add_space(id, page_bytes, ranks, staging_blocks(parts_.options->cluster.memory_bytes, page_bytes),
-                          opened->copies_at_once);
+      fetching_.add_namespace(id, page_bytes, ranks, staging_blocks(parts_.options->cluster.memory_bytes, page_bytes),
+                              opened->copies_at_once);
       follow();
       flush();
     });
   });
 }
 
-void cluster::perform(const leave_space& x) {
-  if (auto own = spaces_.extract(x.space); !own.empty())
+void cluster::perform(const leave_namespace& x) {
+  if (auto own = namespaces_.extract(x.ns); !own.empty())
     close_client(std::move(own.mapped().client), std::move(own.mapped().memory));
-  learning_.forget(x.space);
+  learning_.forget(x.ns);
 }
 
 void cluster::perform(const open_session& x) {
@@ -380,14 +380,14 @@ void cluster::perform(const open_session& x) {
   where.where = *address;
   where.dialer = found->second.dialer;
   where.client_name = parts_.self.node;
-  where.space_name = x.name;
+  where.namespace_name = x.name;
   where.cluster = parts_.self.cluster;
   auto how = client_options();
-  const auto& own = spaces_.at(name.second);
+  const auto& own = namespaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
   parts_.opener->post_unless_ending([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
-                                     like = space_here{own.geometry, own.memory}] {
+                                     like = namespace_here{own.geometry, own.memory}] {
     auto opened = open_staging_client(outside, how, where, name.second, bytes, like);
     post([this, name, opened = std::move(opened)] {
       rules_.on_session_opened(name, opened.has_value(), now());
@@ -422,17 +422,17 @@ void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std:
     });
 }
 
-const cluster::session* cluster::ready_session(peer_number peer, const namespace_id& space) const {
-  const auto found = sessions_.find({peer, space});
+const cluster::session* cluster::ready_session(peer_number peer, const namespace_id& ns) const {
+  const auto found = sessions_.find({peer, ns});
   return found == sessions_.end() ? nullptr : &found->second;
 }
 
-std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
+std::vector<peer_number> cluster::peers_for(const namespace_id& ns) const {
   std::vector<peer_number> out;
   for (const auto i : members_.numbers())
-    if (members_.is_usable(i) && ready_session(i, space) != nullptr)
+    if (members_.is_usable(i) && ready_session(i, ns) != nullptr)
       out.push_back(i);
-  add_adopted(space, out);
+  add_adopted(ns, out);
   return out;
 }
 
@@ -441,7 +441,7 @@ std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
 void cluster::perform(fetch_ask& x) {
   if (const auto* const dead = adopted(x.peer))
     return ask_adopted(*dead, x);
-  const auto* const there = ready_session(x.peer, x.space);
+  const auto* const there = ready_session(x.peer, x.ns);
   if (there == nullptr)
     return fetching_.on_found(x.call, fail(errc::unreachable, "the session with this peer has ended"), now());
   lookup_task work;
@@ -451,7 +451,7 @@ void cluster::perform(fetch_ask& x) {
   work.lease_for = std::min(there->limits.lease, parts_.options->transfer.task_deadline);
   ask<lookup_result>(
       *parts_.outside, there->client->lookup(),
-      [this, call = x.call, session = session_name(x.peer, x.space), post = poster()](result<lookup_result> found) {
+      [this, call = x.call, session = session_name(x.peer, x.ns), post = poster()](result<lookup_result> found) {
         post([this, call, session, found = std::move(found)] {
           rules_.on_answered(session, found || found.error().code != errc::unreachable, now());
           fetching_.on_found(call, found, now());
@@ -463,7 +463,7 @@ void cluster::perform(fetch_ask& x) {
 
 void cluster::perform(fetch_release& x) {
   // The leases of a session end with it, so only those of an open session are released.
-  if (const auto* const there = ready_session(x.peer, x.space))
+  if (const auto* const there = ready_session(x.peer, x.ns))
     ask<void>(
         *parts_.outside, there->client->lookup(), [](const result<void>&) {}, release_atom_v, x.lease,
         packed<key_digest>{std::move(x.kept_here)});
@@ -471,17 +471,17 @@ void cluster::perform(fetch_release& x) {
 
 // The save comes first: it allocates a frame, then asks for the page, which is loaded while the frame is pinned.
 void cluster::perform(fetch_move& x) {
-  const auto own = spaces_.find(x.space);
-  if (own == spaces_.end() || x.rank >= own->second.coming.size())
+  const auto own = namespaces_.find(x.ns);
+  if (own == namespaces_.end() || x.rank >= own->second.coming.size())
     return fetching_.on_moved(x.call, fail(errc::unreachable, "the namespace has been removed from this node"), {},
                               now());
   const auto& coming = own->second.coming[x.rank];
   const auto& memory = own->second.memory[x.rank];
   coming->expect(
       x.call,
-      [this, peer = x.peer, space = x.space, rank = x.rank, memory, post = poster()](transfer_task work,
-                                                                                     inbound_transfers::receiver then) {
-        post([this, peer, what = load_from_peer{space, rank, memory, std::move(work), std::move(then)}] {
+      [this, peer = x.peer, ns = x.ns, rank = x.rank, memory, post = poster()](transfer_task work,
+                                                                               inbound_transfers::receiver then) {
+        post([this, peer, what = load_from_peer{ns, rank, memory, std::move(work), std::move(then)}] {
           load(peer, what);
           flush();
         });
@@ -490,12 +490,12 @@ void cluster::perform(fetch_move& x) {
   x.work.ready_event = x.call;
   ask<transfer_result>(
       system(), own->second.client->save(x.rank),
-      [this, coming, call = x.call, space = x.space, post = poster()](result<transfer_result> saved) {
-        coming->end(call, [this, post, call, space, saved = std::move(saved)](const sending_counts& sent) {
-          post([this, call, space, saved, sent] {
+      [this, coming, call = x.call, ns = x.ns, post = poster()](result<transfer_result> saved) {
+        coming->end(call, [this, post, call, ns, saved = std::move(saved)](const sending_counts& sent) {
+          post([this, call, ns, saved, sent] {
             // The node ended the save's attachment, as when the namespace is removed.
             if (!saved && saved.error().code == errc::unreachable)
-              rules_.on_space_lost(space);
+              rules_.on_namespace_lost(ns);
             fetching_.on_moved(call, saved, sent, now());
             flush();
           });
@@ -507,7 +507,7 @@ void cluster::perform(fetch_move& x) {
 void cluster::load(peer_number peer, load_from_peer x) {
   if (const auto* const dead = adopted(peer))
     return load_adopted(peer, *dead, std::move(x));
-  const auto* const there = ready_session(peer, x.space);
+  const auto* const there = ready_session(peer, x.ns);
   // A session that was opened before the namespace was removed and made again has other staging buffers.
   if (there == nullptr || x.rank >= there->memory.size() || there->memory[x.rank] != x.memory)
     return x.then(fail(errc::unreachable, "the session with this peer has ended"));
@@ -529,18 +529,18 @@ void cluster::perform(const fetch_late& x) {
 // -- learning ---------------------------------------------------------------------------------------------------------
 
 void cluster::follow_learning() {
-  for (const auto& [space, own] : spaces_) {
+  for (const auto& [ns, own] : namespaces_) {
     std::vector<shared_learning::peer_shards> peers;
     for (const auto& [name, there] : sessions_)
-      if (name.second == space)
+      if (name.second == ns)
         peers.push_back({name.first, there.incarnation, static_cast<std::uint32_t>(there.shards.size())});
-    learning_.follow(space, static_cast<std::uint32_t>(parts_.shards.size()), peers);
+    learning_.follow(ns, static_cast<std::uint32_t>(parts_.shards.size()), peers);
   }
 }
 
 void cluster::perform(const ask_shard& x) {
   const auto notified = [this, x, call = x.call, post = poster()](result<reuse_reply> answer) {
-    post([this, call, session = x.who.peer ? std::optional(session_name(*x.who.peer, x.space)) : std::nullopt,
+    post([this, call, session = x.who.peer ? std::optional(session_name(*x.who.peer, x.ns)) : std::nullopt,
           answer = std::move(answer)] {
       // The shards belong to an attachment that has ended, so the session has to be opened again.
       if (session && !answer && answer.error().code == errc::unreachable)
@@ -551,11 +551,11 @@ void cluster::perform(const ask_shard& x) {
     });
   };
   const auto ask_it = [&](caf::actor_system& through, const auto& shard) {
-    asked_shards_[x.call] = ask_for_long<reuse_reply>(through, shard, notified, reuse_request{x.space});
+    asked_shards_[x.call] = ask_for_long<reuse_reply>(through, shard, notified, reuse_request{x.ns});
   };
   if (!x.who.peer)
     return ask_it(system(), parts_.shards.at(x.who.shard));
-  const auto* const there = ready_session(*x.who.peer, x.space);
+  const auto* const there = ready_session(*x.who.peer, x.ns);
   if (there == nullptr || x.who.shard >= there->shards.size())
     return learning_.on_notified(x.call, fail(errc::unreachable, "the session with this peer has ended"));
   ask_it(*parts_.outside, there->shards[x.who.shard]);
@@ -568,7 +568,7 @@ void cluster::perform(const cancel_shard& x) {
 
 void cluster::perform(const teach_shard& x) {
   ask<void>(
-      system(), parts_.shards.at(x.shard), [](const result<void>&) {}, learn_request{x.space, {x.counts.numbers()}});
+      system(), parts_.shards.at(x.shard), [](const result<void>&) {}, learn_request{x.ns, {x.counts.numbers()}});
 }
 
 } // namespace troupe::cluster

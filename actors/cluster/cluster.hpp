@@ -73,7 +73,7 @@ protected:
 
 private:
   /// A namespace of this node, with the client that saves pages of peers into it.
-  struct own_space {
+  struct own_namespace {
     std::shared_ptr<node_client> client{};
     kv_geometry geometry{};
     std::vector<std::shared_ptr<staging_buffer>> memory{};
@@ -103,7 +103,7 @@ private:
 
   /// Pages to be loaded from a peer into blocks of a staging buffer.
   struct load_from_peer {
-    namespace_id space;
+    namespace_id ns;
     std::uint32_t rank = 0;
     std::shared_ptr<staging_buffer> memory;
     transfer_task work;
@@ -136,8 +136,8 @@ private:
   void perform(const etcd_watch& x);
   void perform(const etcd_members& x);
   void perform(const etcd_notified& x);
-  void perform(const open_space& x);
-  void perform(const leave_space& x);
+  void perform(const open_namespace& x);
+  void perform(const leave_namespace& x);
   void perform(const open_session& x);
   void perform(const leave_session& x);
   void perform(fetch_ask& x);
@@ -150,7 +150,7 @@ private:
   void perform(const teach_shard& x);
 
   /// Requests the list of namespaces from this node, and updates the peer sessions.
-  void look_at_own_spaces();
+  void look_at_own_namespaces();
   /// Updates the node's condition with the peers that are unreachable.
   void report_condition();
   void load(peer_number peer, load_from_peer x);
@@ -160,15 +160,15 @@ private:
   const adopted_node* adopted(peer_number peer) const;
   void ask_adopted(const adopted_node& of, const fetch_ask& x);
   void load_adopted(peer_number peer, const adopted_node& of, load_from_peer x);
-  void add_adopted(const namespace_id& space, std::vector<peer_number>& to) const;
+  void add_adopted(const namespace_id& ns, std::vector<peer_number>& to) const;
   void add_adopted(cluster_stats& to) const;
   void follow();
   /// Makes shards of this node learn from those of peers with which there is a session.
   void follow_learning();
   /// The memory of its ranks is kept until nothing of it writes there any more.
   void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<staging_buffer>> memory);
-  const session* ready_session(peer_number peer, const namespace_id& space) const;
-  std::vector<peer_number> peers_for(const namespace_id& space) const;
+  const session* ready_session(peer_number peer, const namespace_id& ns) const;
+  std::vector<peer_number> peers_for(const namespace_id& ns) const;
   node_client::options client_options() const;
 
   cluster_parts parts_;
@@ -194,7 +194,7 @@ private:
   /// The namespaces of this node, with their names here.
   std::map<namespace_id, std::string> here_;
   /// The namespaces that are open for fetched pages.
-  std::map<namespace_id, own_space> spaces_;
+  std::map<namespace_id, own_namespace> namespaces_;
   std::map<session_name, session> sessions_;
   std::map<prefix_fetch_number, caf::response_promise> waiting_;
   /// Requests that a shard has not answered yet.

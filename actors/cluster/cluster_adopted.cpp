@@ -71,23 +71,23 @@ const adopted_node* cluster::adopted(peer_number peer) const {
   return found == adopted_.end() ? nullptr : &found->second;
 }
 
-void cluster::add_adopted(const namespace_id& space, std::vector<peer_number>& to) const {
-  const auto own = spaces_.find(space);
-  if (own == spaces_.end())
+void cluster::add_adopted(const namespace_id& ns, std::vector<peer_number>& to) const {
+  const auto own = namespaces_.find(ns);
+  if (own == namespaces_.end())
     return;
   for (const auto& [number, x] : adopted_)
-    if (x.files_from <= now() && x.index->has(space, own->second.memory.size(), own->second.geometry.page_bytes()))
+    if (x.files_from <= now() && x.index->has(ns, own->second.memory.size(), own->second.geometry.page_bytes()))
       to.push_back(number);
 }
 
 void cluster::ask_adopted(const adopted_node& of, const fetch_ask& x) {
   lookup_result found;
-  found.matched = of.files_from <= now() ? of.index->match(x.space, x.keys) : 0;
+  found.matched = of.files_from <= now() ? of.index->match(x.ns, x.keys) : 0;
   fetching_.on_found(x.call, found, now());
 }
 
 void cluster::load_adopted(peer_number peer, const adopted_node& of, load_from_peer x) {
-  adopted_reads_->post({of.index, std::move(x.memory), x.space, x.rank, std::move(x.work),
+  adopted_reads_->post({of.index, std::move(x.memory), x.ns, x.rank, std::move(x.work),
                         [this, peer, then = std::move(x.then), post = poster()](const transfer_result& outcome) {
                           if (nothing_readable(outcome))
                             post([this, peer] {

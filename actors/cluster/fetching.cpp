@@ -18,29 +18,29 @@ void sending_counts::add(const result<transfer_result>& outcome, std::size_t pag
   files_failed += outcome->files_failed;
 }
 
-void fetching::add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks, std::uint32_t blocks,
-                         std::uint32_t copies_at_once) {
-  spaces_.emplace(space, space_entry{std::max<std::uint64_t>(page_bytes, 1),
-                                     std::max(copies_at_once, 1U),
-                                     false,
-                                     std::vector<block_free_list>(ranks, block_free_list(blocks)),
-                                     {}});
+void fetching::add_namespace(const namespace_id& ns, std::uint64_t page_bytes, std::uint32_t ranks,
+                             std::uint32_t blocks, std::uint32_t copies_at_once) {
+  namespaces_.emplace(ns, namespace_entry{std::max<std::uint64_t>(page_bytes, 1),
+                                          std::max(copies_at_once, 1U),
+                                          false,
+                                          std::vector<block_free_list>(ranks, block_free_list(blocks)),
+                                          {}});
 }
 
-void fetching::remove_space(const namespace_id& space) {
-  const auto found = spaces_.find(space);
-  if (found == spaces_.end())
+void fetching::remove_namespace(const namespace_id& ns) {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end())
     return;
   found->second.removed = true;
   found->second.on_their_way.clear();
   bool in_use = false;
   for (auto& [number, x] : rounds_)
-    if (x.space == space) {
+    if (x.ns == ns) {
       in_use = true;
       x.ask_until = x.until = timestamp{}; // by the next tick
     }
   if (!in_use)
-    spaces_.erase(found);
+    namespaces_.erase(found);
 }
 
 fetch_counts fetching::counts(peer_number peer) const {
@@ -55,7 +55,7 @@ fetch_counts& fetching::counts_for(peer_number peer) {
 
 std::size_t fetching::blocks_in_use() const {
   std::size_t out = 0;
-  for (const auto& [id, x] : spaces_)
+  for (const auto& [id, x] : namespaces_)
     for (const auto& free_list : x.shelves)
       out += free_list.in_use();
   return out;
@@ -100,10 +100,10 @@ prefix_fetch_number fetching::wanted_prefix(const prefix_fetch_request& wanted, 
 
 void fetching::go_on(prefix_fetch_number requester, timestamp now) {
   auto& x = waiting_.at(requester);
-  const auto space = spaces_.find(x.wanted.space);
-  if (x.have >= x.wanted.keys.size() || space == spaces_.end() || space->second.removed || x.until <= now)
+  const auto ns = namespaces_.find(x.wanted.ns);
+  if (x.have >= x.wanted.keys.size() || ns == namespaces_.end() || ns->second.removed || x.until <= now)
     return answer(requester, x.have);
-  const auto& coming = space->second.on_their_way;
+  const auto& coming = ns->second.on_their_way;
   if (const auto found = coming.find(x.wanted.keys[x.have]); found != coming.end())
     return wait_for(x, found->second);
   if (!begin_round(x, now))
@@ -123,27 +123,27 @@ void fetching::wait_for(waiting& x, const place& where) {
 bool fetching::begin_round(waiting& requester, timestamp now) {
   if (rounds_.size() >= options_.rounds_max)
     return false;
-  auto peers = options_.peers(requester.wanted.space);
+  auto peers = options_.peers(requester.wanted.ns);
   std::erase_if(peers, [&](peer_number p) { return std::ranges::find(requester.used, p) != requester.used.end(); });
   if (peers.empty())
     return false;
   const auto number = ++last_round_;
   auto& x = rounds_[number];
-  x.space = requester.wanted.space;
+  x.ns = requester.wanted.ns;
   x.parent = requester.have > 0 ? requester.wanted.keys[requester.have - 1] : requester.wanted.parent;
   x.keys.assign(requester.wanted.keys.begin() + requester.have, requester.wanted.keys.end());
   x.ask_until = later(now, options_.ask_limit);
   x.until = later(now, options_.move_limit);
   x.asked = peers;
-  auto& coming = spaces_.at(x.space).on_their_way;
+  auto& coming = namespaces_.at(x.ns).on_their_way;
   // The round ends before the first key that is in another round; the caller waits for that round.
   for (std::uint32_t i = 0; i < x.keys.size(); ++i)
     if (!coming.emplace(x.keys[i], place{number, i}).second)
       x.keys.resize(i);
   for (const auto peer : peers) {
     ++counts_[peer].asked;
-    calls_.emplace(++last_call_, call{number, x.space, peer, 0, 0, {}});
-    outbox_.emplace_back(fetch_ask{last_call_, peer, x.space, x.keys});
+    calls_.emplace(++last_call_, call{number, x.ns, peer, 0, 0, {}});
+    outbox_.emplace_back(fetch_ask{last_call_, peer, x.ns, x.keys});
   }
   wait_for(requester, {number, 0});
   return true;
@@ -160,7 +160,7 @@ void fetching::on_found(fetch_call number, const result<lookup_result>& found, t
   const auto at = rounds_.find(what.round);
   if (at == rounds_.end() || at->second.moving || std::erase(at->second.asked, what.peer) == 0) {
     if (has_some)
-      outbox_.emplace_back(fetch_release{what.peer, what.space, found->lease});
+      outbox_.emplace_back(fetch_release{what.peer, what.ns, found->lease});
     return;
   }
   auto& x = at->second;
@@ -181,31 +181,31 @@ void fetching::choose(round_number number, timestamp now) {
       return a.keys < b.keys;
     return is_dead(a.peer) != is_dead(b.peer) ? is_dead(a.peer) : moving_from(a.peer) > moving_from(b.peer);
   });
-  auto& space = spaces_.at(x.space);
-  if (best == x.offers.end() || space.removed) {
+  auto& ns = namespaces_.at(x.ns);
+  if (best == x.offers.end() || ns.removed) {
     for (const auto& other : x.offers)
-      outbox_.emplace_back(fetch_release{other.peer, x.space, other.lease});
+      outbox_.emplace_back(fetch_release{other.peer, x.ns, other.lease});
     return end_round(number, now);
   }
   x.source = *best;
   x.moving = true;
   for (const auto& other : x.offers)
     if (other.peer != x.source.peer)
-      outbox_.emplace_back(fetch_release{other.peer, x.space, other.lease});
-  x.ranks.resize(space.shelves.size());
+      outbox_.emplace_back(fetch_release{other.peer, x.ns, other.lease});
+  x.ranks.resize(ns.shelves.size());
   for (auto& rank : x.ranks) {
     rank.done.resize(x.source.keys);
     rank.made.resize(x.source.keys);
   }
   x.limit = static_cast<std::uint32_t>(x.keys.size());
   cut(x, x.source.keys);
-  pump(x.space, now);
+  pump(x.ns, now);
 }
 
 void fetching::cut(round& x, std::uint32_t limit) {
   if (limit >= x.limit)
     return;
-  auto& coming = spaces_.at(x.space).on_their_way;
+  auto& coming = namespaces_.at(x.ns).on_their_way;
   // Callers that miss these keys from now on start a round of their own.
   for (auto i = limit; i < x.limit; ++i)
     if (const auto found = coming.find(x.keys[i]); found != coming.end() && &rounds_.at(found->second.round) == &x)
@@ -215,21 +215,21 @@ void fetching::cut(round& x, std::uint32_t limit) {
 
 // -- moving -----------------------------------------------------------------------------------------------------------
 
-std::size_t fetching::pages_of_chunk(const space_entry& space, std::size_t blocks, std::uint32_t pages) const {
+std::size_t fetching::pages_of_chunk(const namespace_entry& ns, std::size_t blocks, std::uint32_t pages) const {
   const auto fit = [&](std::uint64_t bytes) {
-    return std::min<std::size_t>(bytes / space.page_bytes, options_.chunk_pages);
+    return std::min<std::size_t>(bytes / ns.page_bytes, options_.chunk_pages);
   };
-  const std::size_t copies = space.copies_at_once;
+  const std::size_t copies = ns.copies_at_once;
   const auto share = (pages + copies - 1) / copies;
   // Half of the blocks are left for the next chunk, which arrives while one is copied.
   const auto most = std::min(fit(options_.chunk_bytes_max), blocks / (2 * copies));
   return std::max({std::min(share, most), fit(options_.chunk_bytes_min), std::size_t{1}});
 }
 
-void fetching::pump(const namespace_id& space, timestamp now) {
-  auto& entry = spaces_.at(space);
+void fetching::pump(const namespace_id& ns, timestamp now) {
+  auto& entry = namespaces_.at(ns);
   for (auto& [number, x] : rounds_) {
-    if (x.space != space || !x.moving)
+    if (x.ns != ns || !x.moving)
       continue;
     for (std::uint32_t rank = 0; rank < x.ranks.size(); ++rank) {
       auto& free_list = entry.shelves[rank];
@@ -246,7 +246,7 @@ void fetching::pump(const namespace_id& space, timestamp now) {
 void fetching::move(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks,
                     timestamp now) {
   const auto first = x.ranks[rank].next;
-  fetch_move effect{++last_call_, x.source.peer, x.space, rank, {}};
+  fetch_move effect{++last_call_, x.source.peer, x.ns, rank, {}};
   effect.work.keys.items.assign(x.keys.begin() + first,
                                 x.keys.begin() + first + static_cast<std::ptrdiff_t>(blocks.size()));
   effect.work.blocks.items = blocks;
@@ -255,7 +255,7 @@ void fetching::move(round_number number, round& x, std::uint32_t rank, std::vect
   effect.work.origin = options_.keep_copies ? page_origin::fetched : page_origin::transient;
   x.ranks[rank].next += static_cast<std::uint32_t>(blocks.size());
   ++x.calls;
-  calls_.emplace(effect.call, call{number, x.space, x.source.peer, rank, first, std::move(blocks)});
+  calls_.emplace(effect.call, call{number, x.ns, x.source.peer, rank, first, std::move(blocks)});
   outbox_.emplace_back(std::move(effect));
 }
 
@@ -266,12 +266,12 @@ void fetching::on_moved(fetch_call number, const result<transfer_result>& outcom
     return;
   const auto& what = ended.mapped();
   auto& x = rounds_.at(what.round); // it does not end before its calls have
-  auto& space = spaces_.at(what.space);
+  auto& ns = namespaces_.at(what.ns);
   auto& rank = x.ranks[what.rank];
   auto& counts = counts_for(what.peer);
   counts.failed += sent.failed;
   counts.file_pages += sent.from_files;
-  counts.file_bytes += sent.from_files * space.page_bytes;
+  counts.file_bytes += sent.from_files * ns.page_bytes;
   counts.files_stale += sent.files_stale;
   counts.files_damaged += sent.files_damaged;
   counts.files_failed += sent.files_failed;
@@ -280,7 +280,7 @@ void fetching::on_moved(fetch_call number, const result<transfer_result>& outcom
     if (code == errc::ok) {
       rank.made[what.first + i] = 1;
       ++counts.pages;
-      counts.bytes += space.page_bytes;
+      counts.bytes += ns.page_bytes;
     }
     if (code == errc::ok || code == errc::exists)
       rank.done[what.first + i] = 1;
@@ -289,9 +289,9 @@ void fetching::on_moved(fetch_call number, const result<transfer_result>& outcom
   }
   while (rank.here < rank.done.size() && rank.done[rank.here] != 0)
     ++rank.here;
-  space.shelves[what.rank].give_back(what.blocks);
+  ns.shelves[what.rank].give_back(what.blocks);
   --x.calls;
-  pump(what.space, now);
+  pump(what.ns, now);
   look_after(what.round, now);
 }
 
@@ -324,14 +324,13 @@ std::vector<key_digest> fetching::made_by(const round& x) {
 
 void fetching::end_round(round_number number, timestamp now) {
   auto& x = rounds_.at(number);
-  auto& space = spaces_.at(x.space);
+  auto& ns = namespaces_.at(x.ns);
   cut(x, here(x));
   for (const auto& key : x.keys)
-    if (const auto found = space.on_their_way.find(key);
-        found != space.on_their_way.end() && found->second.round == number)
-      space.on_their_way.erase(found);
+    if (const auto found = ns.on_their_way.find(key); found != ns.on_their_way.end() && found->second.round == number)
+      ns.on_their_way.erase(found);
   if (x.moving)
-    outbox_.emplace_back(fetch_release{x.source.peer, x.space, x.source.lease,
+    outbox_.emplace_back(fetch_release{x.source.peer, x.ns, x.source.lease,
                                        options_.keep_copies ? made_by(x) : std::vector<key_digest>{}});
   std::vector<std::pair<prefix_fetch_number, bool>> next;
   for (auto& [requester, w] : waiting_)
@@ -347,10 +346,10 @@ void fetching::end_round(round_number number, timestamp now) {
         w.used.push_back(x.source.peer);
       next.emplace_back(requester, x.moving);
     }
-  const auto ended = x.space;
+  const auto ended = x.ns;
   rounds_.erase(number);
-  if (space.removed && std::ranges::none_of(rounds_, [&](const auto& r) { return r.second.space == ended; }))
-    spaces_.erase(ended);
+  if (ns.removed && std::ranges::none_of(rounds_, [&](const auto& r) { return r.second.ns == ended; }))
+    namespaces_.erase(ended);
   // Where no peer had anything, asking again at once is useless.
   for (const auto& [requester, go] : next) {
     if (go)
@@ -370,7 +369,7 @@ void fetching::on_tick(timestamp now) {
       continue;
     auto& x = at->second;
     if (!x.moving && x.ask_until <= now) {
-      if (!spaces_.at(x.space).removed)
+      if (!namespaces_.at(x.ns).removed)
         for (const auto peer : x.asked) {
           ++counts_for(peer).late;
           outbox_.emplace_back(fetch_late{peer});

@@ -28,12 +28,12 @@ using prefix_fetch_number = std::uint64_t;
 struct fetch_ask {
   fetch_call call = 0;
   peer_number peer = 0;
-  namespace_id space;
+  namespace_id ns;
   std::vector<key_digest> keys;
 };
 struct fetch_release {
   peer_number peer = 0;
-  namespace_id space;
+  namespace_id ns;
   ticket lease;
   /// Keys of which this node has made pages from those under the lease, and keeps them.
   std::vector<key_digest> kept_here{};
@@ -43,7 +43,7 @@ struct fetch_release {
 struct fetch_move {
   fetch_call call = 0;
   peer_number peer = 0;
-  namespace_id space;
+  namespace_id ns;
   std::uint32_t rank = 0;
   transfer_task work;
 };
@@ -140,11 +140,11 @@ public:
 
   /// Adds the staging buffers of a namespace: `blocks` blocks for each of its ranks. `copies_at_once`: how many chunks
   /// are copied at the same time.
-  void add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks, std::uint32_t blocks,
-                 std::uint32_t copies_at_once = 1);
+  void add_namespace(const namespace_id& ns, std::uint64_t page_bytes, std::uint32_t ranks, std::uint32_t blocks,
+                     std::uint32_t copies_at_once = 1);
   /// Stops using it: rounds end when their calls have returned, and `is_in_use` is true until then.
-  void remove_space(const namespace_id& space);
-  bool is_in_use(const namespace_id& space) const { return spaces_.contains(space); }
+  void remove_namespace(const namespace_id& ns);
+  bool is_in_use(const namespace_id& ns) const { return namespaces_.contains(ns); }
 
   prefix_fetch_number wanted_prefix(const prefix_fetch_request& wanted, timestamp now);
 
@@ -173,7 +173,7 @@ private:
     round_number round = 0;
     std::uint32_t position = 0;
   };
-  struct space_entry {
+  struct namespace_entry {
     std::uint64_t page_bytes = 0;
     std::uint32_t copies_at_once = 1;
     bool removed = false;
@@ -196,7 +196,7 @@ private:
     ticket lease;
   };
   struct round {
-    namespace_id space;
+    namespace_id ns;
     key_digest parent;
     std::vector<key_digest> keys;
     timestamp ask_until;
@@ -224,7 +224,7 @@ private:
   };
   struct call {
     round_number round = 0;
-    namespace_id space;
+    namespace_id ns;
     peer_number peer = 0;
     std::uint32_t rank = 0;
     std::uint32_t first = 0;
@@ -238,7 +238,7 @@ private:
   void wait_for(waiting& x, const place& where);
   void choose(round_number number, timestamp now);
   /// Starts as many chunks as there are free blocks.
-  void pump(const namespace_id& space, timestamp now);
+  void pump(const namespace_id& ns, timestamp now);
   void move(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks, timestamp now);
   void cut(round& x, std::uint32_t limit);
   /// Answers the callers whose keys of the round are all here, and ends the round if nothing more arrives.
@@ -252,11 +252,11 @@ private:
   std::size_t moving_from(peer_number peer) const;
   /// The counts of a peer that was asked; scratch counts if it was left out meanwhile.
   fetch_counts& counts_for(peer_number peer);
-  std::size_t pages_of_chunk(const space_entry& space, std::size_t blocks, std::uint32_t pages) const;
+  std::size_t pages_of_chunk(const namespace_entry& ns, std::size_t blocks, std::uint32_t pages) const;
   bool is_dead(peer_number peer) const noexcept { return peer >= options_.first_dead; }
 
   fetching_options options_;
-  std::map<namespace_id, space_entry> spaces_;
+  std::map<namespace_id, namespace_entry> namespaces_;
   std::map<round_number, round> rounds_;
   std::map<prefix_fetch_number, waiting> waiting_;
   std::unordered_map<fetch_call, call> calls_;

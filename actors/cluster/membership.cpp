@@ -7,7 +7,7 @@ namespace troupe::cluster {
 
 namespace {
 
-bool same_spaces(const std::vector<cluster_space>& a, const std::vector<cluster_space>& b) {
+bool same_namespaces(const std::vector<cluster_namespace>& a, const std::vector<cluster_namespace>& b) {
   return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.id == y.id && x.name == y.name; });
 }
 
@@ -123,7 +123,8 @@ void membership::welcome(peer_number at, const cluster_welcome& answer, timestam
     say(false, x.address + " is this node's own address; it is not used as a peer");
     return;
   }
-  const bool changed = !x.up || x.card.incarnation != answer.node.incarnation || !same_spaces(x.spaces, answer.spaces);
+  const bool changed =
+      !x.up || x.card.incarnation != answer.node.incarnation || !same_namespaces(x.namespaces, answer.namespaces);
   if (!x.up || x.card.incarnation != answer.node.incarnation)
     say(false, "peer connected: node '" + answer.node.node + "' at " + x.address + " is available" +
                    (x.card.incarnation == 0                         ? ""
@@ -132,7 +133,7 @@ void membership::welcome(peer_number at, const cluster_welcome& answer, timestam
   x.up = true;
   x.lag = std::max<duration>(now - x.asked_at, duration::zero());
   x.card = answer.node;
-  x.spaces = answer.spaces;
+  x.namespaces = answer.namespaces;
   x.trouble.clear();
   if (changed)
     outbox_.emplace_back(peer_came{at});

@@ -73,7 +73,7 @@ public:
   const std::string& address(peer_number peer) const { return at(peer).address; }
   const cluster_card& card(peer_number peer) const { return at(peer).card; }
   /// The namespaces of its last answer.
-  const std::vector<cluster_space>& spaces(peer_number peer) const { return at(peer).spaces; }
+  const std::vector<cluster_namespace>& namespaces(peer_number peer) const { return at(peer).namespaces; }
   bool is_self(peer_number peer) const { return at(peer).self; }
   bool is_up(peer_number peer) const { return at(peer).up; }
   /// Whether it may be asked for pages.
@@ -102,7 +102,7 @@ private:
     std::string address;
     reconnect_backoff backoff;
     cluster_card card{};
-    std::vector<cluster_space> spaces{};
+    std::vector<cluster_namespace> namespaces{};
     std::string trouble{};
     timestamp next{};
     timestamp asked_at{};

@@ -6,15 +6,15 @@ namespace troupe::cluster {
 
 namespace {
 
-bool has_space(const membership& peers, const session_name& session) {
-  return std::ranges::any_of(peers.spaces(session.first), [&](const auto& x) { return x.id == session.second; });
+bool has_namespace(const membership& peers, const session_name& session) {
+  return std::ranges::any_of(peers.namespaces(session.first), [&](const auto& x) { return x.id == session.second; });
 }
 
 } // namespace
 
-result<void> check_session(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
+result<void> check_session(const namespace_shape& there, const namespace_id& ns, const kv_geometry& geometry,
                            std::size_t ranks) {
-  if (there.id != space)
+  if (there.id != ns)
     return fail(errc::identity_mismatch, "the namespace at the peer has been replaced by another one");
   bool same = there.geometry == geometry && there.ranks.size() == ranks;
   for (std::size_t i = 0; same && i < ranks; ++i)
@@ -25,12 +25,12 @@ result<void> check_session(const space_shape& there, const namespace_id& space, 
   return {};
 }
 
-void session_rules::open_here(const namespace_id& space, const std::string& name, timestamp now) {
-  auto& own = spaces_[space];
+void session_rules::open_here(const namespace_id& ns, const std::string& name, timestamp now) {
+  auto& own = namespaces_[ns];
   own.name = name;
   if (own.is == phase::away && own.again <= now) {
     own.is = phase::opening;
-    outbox_.emplace_back(open_space{space, name});
+    outbox_.emplace_back(open_namespace{ns, name});
   }
 }
 
@@ -43,20 +43,20 @@ void session_rules::follow(const std::map<namespace_id, std::string>& here, cons
   for (const auto peer : peers.numbers())
     if (peers.is_up(peer))
       open_there(peer, here, peers, now);
-  leave_spaces(here, pages);
+  leave_namespaces(here, pages);
 }
 
 void session_rules::open_there(peer_number peer, const std::map<namespace_id, std::string>& here,
                                const membership& peers, timestamp now) {
   const bool may = may_try(peer, peers, now);
-  const cluster_space* next = nullptr;
+  const cluster_namespace* next = nullptr;
   session_entry* chosen = nullptr;
-  for (const auto& x : peers.spaces(peer)) {
+  for (const auto& x : peers.namespaces(peer)) {
     const auto name = here.find(x.id);
     if (name == here.end())
       continue;
     open_here(x.id, name->second, now);
-    const auto& own = spaces_[x.id];
+    const auto& own = namespaces_[x.id];
     if (own.is != phase::open || own.lost || own.leaving)
       continue;
     auto& there = sessions_[{peer, x.id}];
@@ -88,7 +88,7 @@ void session_rules::leave_sessions(const std::map<namespace_id, std::string>& he
     const bool up = peers.is_up(session.first);
     const bool silent = up && x.silent_since != timestamp::max() && later(x.silent_since, pause_) <= now;
     const bool gone = !here.contains(session.second) || !peers.is_known(session.first) ||
-                      (up && (!has_space(peers, session) || silent ||
+                      (up && (!has_namespace(peers, session) || silent ||
                               (x.is == phase::open && x.of != peers.card(session.first).incarnation)));
     if (!gone || x.is == phase::opening) {
       ++i;
@@ -100,8 +100,8 @@ void session_rules::leave_sessions(const std::map<namespace_id, std::string>& he
   }
 }
 
-void session_rules::leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages) {
-  for (auto i = spaces_.begin(); i != spaces_.end();) {
+void session_rules::leave_namespaces(const std::map<namespace_id, std::string>& here, fetching& pages) {
+  for (auto i = namespaces_.begin(); i != namespaces_.end();) {
     auto& [id, x] = *i;
     if ((here.contains(id) && !x.lost && !x.leaving) || x.is == phase::opening) {
       ++i;
@@ -109,8 +109,8 @@ void session_rules::leave_spaces(const std::map<namespace_id, std::string>& here
     }
     // The removal is completed also when the namespace is back meanwhile; it is opened again after that.
     x.leaving = true;
-    pages.remove_space(id);
-    const auto of_this = [space = id](const auto& session) { return session.first.second == space; };
+    pages.remove_namespace(id);
+    const auto of_this = [ns = id](const auto& session) { return session.first.second == ns; };
     // Sessions for it pass pages through the same memory, and have nothing in progress once that has been returned.
     if (pages.is_in_use(id) ||
         std::ranges::any_of(sessions_, [&](const auto& t) { return of_this(t) && t.second.is == phase::opening; })) {
@@ -122,14 +122,14 @@ void session_rules::leave_spaces(const std::map<namespace_id, std::string>& here
         outbox_.emplace_back(leave_session{session});
     std::erase_if(sessions_, of_this);
     if (x.is == phase::open)
-      outbox_.emplace_back(leave_space{id});
-    i = spaces_.erase(i);
+      outbox_.emplace_back(leave_namespace{id});
+    i = namespaces_.erase(i);
   }
 }
 
-void session_rules::on_space_opened(const namespace_id& space, bool fine, timestamp now) {
-  const auto found = spaces_.find(space);
-  if (found == spaces_.end())
+void session_rules::on_namespace_opened(const namespace_id& ns, bool fine, timestamp now) {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end())
     return;
   auto& x = found->second;
   x.is = fine ? phase::open : phase::away;
@@ -137,8 +137,8 @@ void session_rules::on_space_opened(const namespace_id& space, bool fine, timest
   x.again = fine ? now : later(now, pause_);
 }
 
-void session_rules::on_space_lost(const namespace_id& space) {
-  if (const auto found = spaces_.find(space); found != spaces_.end())
+void session_rules::on_namespace_lost(const namespace_id& ns) {
+  if (const auto found = namespaces_.find(ns); found != namespaces_.end())
     found->second.lost = true;
 }
 
@@ -160,9 +160,9 @@ void session_rules::on_answered(const session_name& session, bool reached, times
     found->second.silent_since = reached ? timestamp::max() : std::min(found->second.silent_since, now);
 }
 
-bool session_rules::is_open(const namespace_id& space) const {
-  const auto found = spaces_.find(space);
-  return found != spaces_.end() && found->second.is == phase::open;
+bool session_rules::is_open(const namespace_id& ns) const {
+  const auto found = namespaces_.find(ns);
+  return found != namespaces_.end() && found->second.is == phase::open;
 }
 
 bool session_rules::is_open(const session_name& session) const {
@@ -175,9 +175,9 @@ std::size_t session_rules::open_sessions(peer_number peer) const {
       sessions_, [&](const auto& x) { return x.first.first == peer && x.second.is == phase::open; }));
 }
 
-std::string session_rules::name_of(const namespace_id& space) const {
-  const auto found = spaces_.find(space);
-  return found == spaces_.end() ? std::string{} : found->second.name;
+std::string session_rules::name_of(const namespace_id& ns) const {
+  const auto found = namespaces_.find(ns);
+  return found == namespaces_.end() ? std::string{} : found->second.name;
 }
 
 } // namespace troupe::cluster

@@ -21,13 +21,13 @@ namespace troupe::cluster {
 /// A session with a peer: a namespace of the peer to which this node is attached as a client.
 using session_name = std::pair<peer_number, namespace_id>;
 
-/// Attach to a namespace of this node as a client that saves there; answered by `on_space_opened`.
-struct open_space {
-  namespace_id space;
+/// Attach to a namespace of this node as a client that saves there; answered by `on_namespace_opened`.
+struct open_namespace {
+  namespace_id ns;
   std::string name;
 };
-struct leave_space {
-  namespace_id space;
+struct leave_namespace {
+  namespace_id ns;
 };
 /// Attach to a namespace of a peer as a client that loads from there; answered by `on_session_opened`.
 struct open_session {
@@ -38,10 +38,10 @@ struct leave_session {
   session_name session;
 };
 
-using session_effect = std::variant<open_space, leave_space, open_session, leave_session>;
+using session_effect = std::variant<open_namespace, leave_namespace, open_session, leave_session>;
 
 /// The description of a namespace in a node's answer, to be compared with that of another node.
-struct space_shape {
+struct namespace_shape {
   namespace_id id;
   kv_geometry geometry{};
   /// In the node's order.
@@ -51,7 +51,7 @@ struct space_shape {
 /// Checks that the namespace in a peer's answer equals the one here: the same id and geometry, and ranks numbered from
 /// 0 to `ranks` - 1. The rest refers to pages and ranks by the peer's numbers, which have to be valid here. Errors:
 /// identity_mismatch.
-result<void> check_session(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
+result<void> check_session(const namespace_shape& there, const namespace_id& ns, const kv_geometry& geometry,
                            std::size_t ranks);
 
 /// Decides to which namespaces of peers a node attaches, and when it leaves them: plain rules.
@@ -76,24 +76,24 @@ public:
   void follow(const std::map<namespace_id, std::string>& here, const membership& peers, fetching& pages, timestamp now,
               const std::set<namespace_id>& adopted = {});
 
-  void on_space_opened(const namespace_id& space, bool fine, timestamp now);
+  void on_namespace_opened(const namespace_id& ns, bool fine, timestamp now);
   /// The node ended the attachment of the client that saves, as when the namespace is removed.
-  void on_space_lost(const namespace_id& space);
+  void on_namespace_lost(const namespace_id& ns);
   void on_session_opened(const session_name& session, bool fine, timestamp now);
   /// A request over the session was answered, or found no receiver.
   void on_answered(const session_name& session, bool reached, timestamp now);
 
-  bool is_open(const namespace_id& space) const;
+  bool is_open(const namespace_id& ns) const;
   bool is_open(const session_name& session) const;
   std::size_t open_sessions(peer_number peer) const;
   /// The name of the namespace here; empty for one that is not followed.
-  std::string name_of(const namespace_id& space) const;
+  std::string name_of(const namespace_id& ns) const;
 
   std::vector<session_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
 private:
   enum class phase : std::uint8_t { away, opening, open };
-  struct space_entry {
+  struct namespace_entry {
     std::string name;
     phase is = phase::away;
     bool lost = false;
@@ -117,16 +117,16 @@ private:
     std::uint64_t of = 0;
   };
 
-  void open_here(const namespace_id& space, const std::string& name, timestamp now);
+  void open_here(const namespace_id& ns, const std::string& name, timestamp now);
   /// Opens at most one session.
   void open_there(peer_number peer, const std::map<namespace_id, std::string>& here, const membership& peers,
                   timestamp now);
   bool may_try(peer_number peer, const membership& peers, timestamp now) const;
   void leave_sessions(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now);
-  void leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages);
+  void leave_namespaces(const std::map<namespace_id, std::string>& here, fetching& pages);
 
   duration pause_;
-  std::map<namespace_id, space_entry> spaces_;
+  std::map<namespace_id, namespace_entry> namespaces_;
   std::map<session_name, session_entry> sessions_;
   std::map<peer_number, peer_pause> pauses_;
   std::vector<session_effect> outbox_;

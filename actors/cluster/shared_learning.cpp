@@ -14,8 +14,8 @@ constexpr double largest_pace = 1000;
 
 } // namespace
 
-void shared_learning::follow(const namespace_id& space, std::uint32_t own, const std::vector<peer_shards>& peers) {
-  auto& x = spaces_[space];
+void shared_learning::follow(const namespace_id& ns, std::uint32_t own, const std::vector<peer_shards>& peers) {
+  auto& x = namespaces_[ns];
   const bool had_others = x.has_others();
   std::map<learning_shard, std::uint64_t> wanted;
   for (std::uint32_t i = 0; i < own; ++i)
@@ -34,25 +34,25 @@ void shared_learning::follow(const namespace_id& space, std::uint32_t own, const
     return;
   break_off(x);
   for (std::uint32_t i = 0; i < own; ++i)
-    outbox_.emplace_back(teach_shard{space, i, {}});
+    outbox_.emplace_back(teach_shard{ns, i, {}});
 }
 
-void shared_learning::forget(const namespace_id& space) {
-  const auto found = spaces_.find(space);
-  if (found == spaces_.end())
+void shared_learning::forget(const namespace_id& ns) {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end())
     return;
   break_off(found->second);
-  spaces_.erase(found);
+  namespaces_.erase(found);
 }
 
-void shared_learning::break_off(space_entry& x) {
+void shared_learning::break_off(namespace_entry& x) {
   for (const auto& [call, who] : std::exchange(x.asked, {}))
     outbox_.emplace_back(cancel_shard{call});
   x.to_ask.clear();
   x.in_round = false;
 }
 
-void shared_learning::begin(space_entry& x, timestamp now) const {
+void shared_learning::begin(namespace_entry& x, timestamp now) const {
   x.in_round = true;
   x.until = now + options_.limit;
   x.next = now + std::max<duration>(options_.pause, options_.pause_per_shard * x.shards.size());
@@ -62,33 +62,33 @@ void shared_learning::begin(space_entry& x, timestamp now) const {
   }
 }
 
-void shared_learning::ask_more(const namespace_id& space, space_entry& x) {
+void shared_learning::ask_more(const namespace_id& ns, namespace_entry& x) {
   while (!x.to_ask.empty() && x.asked.size() < options_.asked_at_once) {
     const auto who = x.to_ask.front();
     x.to_ask.pop_front();
     x.asked.emplace(++last_call_, who);
-    outbox_.emplace_back(ask_shard{last_call_, space, who});
+    outbox_.emplace_back(ask_shard{last_call_, ns, who});
   }
 }
 
 void shared_learning::on_time(timestamp now) {
-  for (auto& [space, x] : spaces_) {
+  for (auto& [ns, x] : namespaces_) {
     if (x.in_round && now >= x.until) {
       break_off(x);
-      end(space, x);
+      end(ns, x);
     }
     if (x.in_round || now < x.next || !x.has_others() || !x.learns)
       continue;
     begin(x, now);
-    ask_more(space, x);
+    ask_more(ns, x);
   }
 }
 
 void shared_learning::on_notified(reuse_call call, const result<reuse_reply>& notified) {
-  const auto of = std::ranges::find_if(spaces_, [call](const auto& s) { return s.second.asked.contains(call); });
-  if (of == spaces_.end())
+  const auto of = std::ranges::find_if(namespaces_, [call](const auto& s) { return s.second.asked.contains(call); });
+  if (of == namespaces_.end())
     return;
-  auto& [space, x] = *of;
+  auto& [ns, x] = *of;
   const auto who = x.asked.extract(call).mapped();
   if (!who.peer && !notified && notified.error().code == errc::unsupported) {
     x.learns = false;
@@ -109,12 +109,12 @@ void shared_learning::on_notified(reuse_call call, const result<reuse_reply>& no
     known.clock = notified->clock;
     known.counts = *counts;
   }
-  ask_more(space, x);
+  ask_more(ns, x);
   if (is_over(x))
-    end(space, x);
+    end(ns, x);
 }
 
-void shared_learning::end(const namespace_id& space, space_entry& x) {
+void shared_learning::end(const namespace_id& ns, namespace_entry& x) {
   x.in_round = false;
   for (auto& [who, known] : x.shards)
     if (!known.notified)
@@ -123,7 +123,7 @@ void shared_learning::end(const namespace_id& space, space_entry& x) {
     const auto here = x.shards.find({std::nullopt, own});
     if (here == x.shards.end() || !here->second.notified)
       continue;
-    teach_shard lesson{space, own, {}};
+    teach_shard lesson{ns, own, {}};
     for (const auto& [who, known] : x.shards) {
       if (who == here->first || !known.notified)
         continue;
@@ -138,7 +138,7 @@ void shared_learning::end(const namespace_id& space, space_entry& x) {
 
 timestamp shared_learning::next_event() const {
   auto out = timestamp::max();
-  for (const auto& [space, x] : spaces_)
+  for (const auto& [ns, x] : namespaces_)
     if (x.in_round)
       out = std::min(out, x.until);
     else if (x.has_others() && x.learns)
@@ -148,7 +148,7 @@ timestamp shared_learning::next_event() const {
 
 std::uint64_t shared_learning::learned_from(peer_number peer) const {
   float sum = 0;
-  for (const auto& [space, x] : spaces_)
+  for (const auto& [ns, x] : namespaces_)
     for (const auto& [who, known] : x.shards)
       if (who.peer == peer)
         sum += known.counts.seen();

@@ -33,7 +33,7 @@ struct learning_shard {
 /// Asks the shard for its reuse statistics of a namespace. Every such call is answered by `on_notified`, or cancelled.
 struct ask_shard {
   reuse_call call = 0;
-  namespace_id space;
+  namespace_id ns;
   learning_shard who;
 };
 /// Cancels a call: its answer is not needed any more.
@@ -42,7 +42,7 @@ struct cancel_shard {
 };
 /// Sends a shard of this node the statistics of the others.
 struct teach_shard {
-  namespace_id space;
+  namespace_id ns;
   std::uint32_t shard = 0;
   reuse_counts counts;
 };
@@ -84,8 +84,8 @@ public:
     std::uint64_t incarnation = 0;
     std::uint32_t shards = 0;
   };
-  void follow(const namespace_id& space, std::uint32_t own, const std::vector<peer_shards>& peers);
-  void forget(const namespace_id& space);
+  void follow(const namespace_id& ns, std::uint32_t own, const std::vector<peer_shards>& peers);
+  void forget(const namespace_id& ns);
 
   void on_time(timestamp now);
   void on_notified(reuse_call call, const result<reuse_reply>& notified);
@@ -108,7 +108,7 @@ private:
     bool has_clock = false;
     reuse_counts counts;
   };
-  struct space_entry {
+  struct namespace_entry {
     std::uint32_t own = 0;
     std::map<learning_shard, known_shard> shards;
     /// Shards of this round that have not been asked; then those that have not answered.
@@ -124,15 +124,15 @@ private:
     bool has_others() const noexcept { return shards.size() > own; }
   };
 
-  void begin(space_entry& x, timestamp now) const;
-  void ask_more(const namespace_id& space, space_entry& x);
-  void end(const namespace_id& space, space_entry& x);
+  void begin(namespace_entry& x, timestamp now) const;
+  void ask_more(const namespace_id& ns, namespace_entry& x);
+  void end(const namespace_id& ns, namespace_entry& x);
   /// Ends the round without a result.
-  void break_off(space_entry& x);
-  static bool is_over(const space_entry& x) { return x.to_ask.empty() && x.asked.empty(); }
+  void break_off(namespace_entry& x);
+  static bool is_over(const namespace_entry& x) { return x.to_ask.empty() && x.asked.empty(); }
 
   learning_options options_;
-  std::map<namespace_id, space_entry> spaces_;
+  std::map<namespace_id, namespace_entry> namespaces_;
   reuse_call last_call_ = 0;
   std::vector<learning_effect> outbox_;
 };

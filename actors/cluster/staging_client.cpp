@@ -12,8 +12,8 @@
 namespace troupe::cluster {
 
 result<opened_client> open_staging_client(caf::actor_system& system, const node_client::options& how,
-                                          link_options where, const namespace_id& space, std::uint64_t memory_bytes,
-                                          const std::optional<space_here>& like) {
+                                          link_options where, const namespace_id& ns, std::uint64_t memory_bytes,
+                                          const std::optional<namespace_here>& like) {
   opened_client out{std::make_shared<node_client>(system, how), {}, {}};
   auto attached = out.client->attach(std::move(where), session_limit);
   if (!attached)
@@ -21,13 +21,13 @@ result<opened_client> open_staging_client(caf::actor_system& system, const node_
   out.node = std::move(*attached);
   // The ranks are sorted so that a rank uses the same memory at all nodes.
   std::ranges::sort(out.node.ranks, {}, &rank_endpoint::rank);
-  const auto& geometry = out.node.space.geometry;
+  const auto& geometry = out.node.ns.geometry;
   if (like)
     out.memory = like->memory;
-  space_shape found{out.node.space_id, geometry, {}};
+  namespace_shape found{out.node.ns_id, geometry, {}};
   for (const auto& x : out.node.ranks)
     found.ranks.push_back(x.rank);
-  if (auto fits = check_session(found, space, like ? like->geometry : geometry,
+  if (auto fits = check_session(found, ns, like ? like->geometry : geometry,
                                 like ? like->memory.size() : out.node.ranks.size());
       !fits)
     return tl::unexpected<error>(fits.error());

@@ -18,7 +18,7 @@ namespace troupe::cluster {
 inline constexpr auto session_limit = std::chrono::seconds(3);
 
 /// The shape and staging buffers of a namespace here, which a peer's namespace has to match.
-struct space_here {
+struct namespace_here {
   kv_geometry geometry{};
   std::vector<std::shared_ptr<staging_buffer>> memory{};
 };
@@ -38,7 +38,7 @@ struct opened_client {
 /// own namespace, where `like` is empty, new ones of `memory_bytes` for each rank. Blocks for up to twice
 /// `session_limit`. Errors: those of the client; a namespace that differs from `like`.
 result<opened_client> open_staging_client(caf::actor_system& system, const node_client::options& how,
-                                          link_options where, const namespace_id& space, std::uint64_t memory_bytes,
-                                          const std::optional<space_here>& like);
+                                          link_options where, const namespace_id& ns, std::uint64_t memory_bytes,
+                                          const std::optional<namespace_here>& like);
 
 } // namespace troupe::cluster

@@ -38,13 +38,13 @@ client_worker_actor lmcache_server::worker_of(const instance& of, rank_number ra
 
 lmcache::transfer_rules::terms lmcache_server::terms_of(const instance& of) const {
   const auto& limits = of.node->node.limits;
-  const auto slot = io::slot_bytes(of.node->node.space.geometry.page_bytes());
+  const auto slot = io::slot_bytes(of.node->node.ns.geometry.page_bytes());
   return {limits.batch_keys, std::max(limits.batch_pages, 1U), in_pages(limits.pinned_bytes, slot), limits.reservation};
 }
 
 coordinator_binding lmcache_server::binding_of(const instance& of, rank_number rank, bool stores) const {
   const auto& node = of.node->node;
-  const auto slot = io::slot_bytes(node.space.geometry.page_bytes());
+  const auto slot = io::slot_bytes(node.ns.geometry.page_bytes());
   coordinator_binding out;
   out.owner = node.owner;
   out.ticket_stream = 2 * rank + (stores ? 1 : 0);
@@ -73,9 +73,9 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
     made.engine = std::move(*engine);
   }
   transfer::coordinator_options how;
-  how.space = of->space;
+  how.ns = of->ns;
   how.rank = rank;
-  how.page_bytes = node.space.geometry.page_bytes();
+  how.page_bytes = node.ns.geometry.page_bytes();
   how.slot_bytes = io::slot_bytes(how.page_bytes);
   how.batch_pages = std::max(node.limits.batch_pages, 1U);
   how.tasks_max = tasks_max;
@@ -100,7 +100,7 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
 
 result<copy_engine_actor> lmcache_server::make_engine(const instance& of, rank_number rank) {
   copy_engine_options how;
-  how.space = of.space;
+  how.ns = of.ns;
   how.rank = rank;
   how.finder = std::make_shared<own_arena>(held_arena());
   auto state = std::make_shared<copy_engine_state>(

@@ -57,11 +57,11 @@ void lmcache_server::change_registration(const request_ptr& x) {
       wanted.invalid = true;
       why = {errc::unsupported, "the name of the shared memory was removed"};
     } else if (opens_memory(*x)) {
-      wanted.space = x->opened->space.id();
+      wanted.ns = x->opened->ns.id();
       wanted.memory = x->opened->memory;
       wanted.sliding = x->opened->sliding;
     } else {
-      wanted.space = x->registration->space.id();
+      wanted.ns = x->registration->ns.id();
       wanted.has_begun = transfers_.has_begun(rules_.current(name));
     }
     number = rules_.enroll(std::move(wanted), now());
@@ -102,15 +102,15 @@ void lmcache_server::perform(const server_rules::prepare& x) {
   } else {
     made->shape = asked->registration->shape;
   }
-  const auto& space = made->memory ? asked->opened->space : asked->registration->space;
+  const auto& ns = made->memory ? asked->opened->ns : asked->registration->ns;
   // If the node copies, the attachment is of this process: no other one accesses the frames of its pages.
-  attach(space, made->memory ? 0 : asked->process, "lmcache instance " + std::to_string(made->id),
-         [this, made, asked, space](result<attachment_ptr> as) {
+  attach(ns, made->memory ? 0 : asked->process, "lmcache instance " + std::to_string(made->id),
+         [this, made, asked, ns](result<attachment_ptr> as) {
            if (!as)
              return prepared(made, tl::unexpected<error>(as.error()));
            made->node = std::move(*as);
-           made->space = made->node->node.space_id;
-           made->memory ? open_memory(made, asked) : join_space(made, space);
+           made->ns = made->node->node.ns_id;
+           made->memory ? open_memory(made, asked) : join_namespace(made, ns);
          });
 }
 
@@ -153,7 +153,7 @@ void lmcache_server::perform(const server_rules::end& x) {
     log::get("lmcache")->warn("instance {} deregistered: the node has ended its attachment, as when its namespace is "
                               "removed; pings make the worker register again",
                               of->id);
-  leave_space(of);
+  leave_namespace(of);
   transfers_.ended(of->number, now());
 }
 
@@ -164,15 +164,15 @@ void lmcache_server::perform(const server_rules::release& x) {
 
 // -- attachments ------------------------------------------------------------------------------------------------------
 
-void lmcache_server::attach(const namespace_spec& space, std::int32_t process, const std::string& name,
+void lmcache_server::attach(const namespace_spec& ns, std::int32_t process, const std::string& name,
                             std::function<void(result<attachment_ptr>)> then) {
   attach_request wanted;
   wanted.client_name = name;
   wanted.process = process != 0 ? process : ::getpid();
   // Lanes of this process may still seal pages in frames of a worker that has died.
   wanted.home = "node";
-  wanted.wish = space_wish::made;
-  wanted.space = space;
+  wanted.wish = namespace_wish::made;
+  wanted.ns = ns;
   auto out = std::make_shared<attachment>();
   out->link = system().spawn(link_of_worker);
   out->watched = process != 0;
@@ -225,12 +225,12 @@ void lmcache_server::shard_lost(const caf::down_msg& down) {
     attachments_.erase(x);
     x->lost = true;
     send_away([&x](const instance& y) { return y.node == x; });
-    std::vector<namespace_id> spaces;
-    for (const auto& [id, y] : spaces_)
+    std::vector<namespace_id> namespaces;
+    for (const auto& [id, y] : namespaces_)
       if (y.node == x)
-        spaces.push_back(id);
-    for (const auto& id : spaces)
-      space_lost(id);
+        namespaces.push_back(id);
+    for (const auto& id : namespaces)
+      namespace_lost(id);
   }
   flush();
 }
@@ -243,31 +243,31 @@ void lmcache_server::send_away(Predicate is_meant) {
 }
 
 /// Without the attachment of its lookups, no key of a namespace is found: so its workers register again.
-void lmcache_server::space_lost(const namespace_id& space) {
-  const auto known = spaces_.find(space);
+void lmcache_server::namespace_lost(const namespace_id& ns) {
+  const auto known = namespaces_.find(ns);
   const auto house = std::exchange(known->second.node, nullptr);
   for (auto& [number, lease] : leases_)
     std::erase_if(lease.keys, [&](const held_keys& x) { return x.node == house; });
   detach(house, true);
-  send_away([&space](const instance& x) { return x.space == space; });
+  send_away([&ns](const instance& x) { return x.ns == ns; });
   if (known->second.instances == 0)
-    spaces_.erase(known);
+    namespaces_.erase(known);
 }
 
-void lmcache_server::join_space(const instance_ptr& made, const namespace_spec& spec) {
-  const auto id = made->space;
-  auto& space = spaces_[id];
-  space.spec = spec;
-  ++space.instances;
+void lmcache_server::join_namespace(const instance_ptr& made, const namespace_spec& spec) {
+  const auto id = made->ns;
+  auto& ns = namespaces_[id];
+  ns.spec = spec;
+  ++ns.instances;
   made->counted = true;
-  if (space.node)
+  if (ns.node)
     return prepared(made, {});
-  space.waiting.push_back(made);
-  if (space.waiting.size() > 1)
+  ns.waiting.push_back(made);
+  if (ns.waiting.size() > 1)
     return;
   attach(spec, 0, "lmcache lookups", [this, id](result<attachment_ptr> house) {
-    const auto known = spaces_.find(id);
-    if (known == spaces_.end()) {
+    const auto known = namespaces_.find(id);
+    if (known == namespaces_.end()) {
       if (house)
         detach(*house, true);
       return;
@@ -280,16 +280,16 @@ void lmcache_server::join_space(const instance_ptr& made, const namespace_spec& 
   });
 }
 
-void lmcache_server::leave_space(const instance_ptr& made) {
+void lmcache_server::leave_namespace(const instance_ptr& made) {
   if (!std::exchange(made->counted, false))
     return;
-  const auto space = spaces_.find(made->space);
-  if (space == spaces_.end() || --space->second.instances > 0)
+  const auto ns = namespaces_.find(made->ns);
+  if (ns == namespaces_.end() || --ns->second.instances > 0)
     return;
   // Results of lookups in it could not be loaded. It pins nothing.
-  if (space->second.node)
-    detach(space->second.node, true);
-  spaces_.erase(space);
+  if (ns->second.node)
+    detach(ns->second.node, true);
+  namespaces_.erase(ns);
 }
 
 // -- registrations ----------------------------------------------------------------------------------------------------
@@ -317,20 +317,20 @@ void lmcache_server::open_memory(const instance_ptr& made, const request_ptr& x)
     return prepared(made, tl::unexpected<error>(opener.error()));
   request(*opener, until_answered, open_order{made->memory})
       .then(
-          [this, made, spec = x->opened->space](opened_memory& opened) {
+          [this, made, spec = x->opened->ns](opened_memory& opened) {
             if (!opened.cache)
               return prepared(made, tl::unexpected<error>(opened.why_not));
             made->events = std::make_shared<remote_events>();
             made->mover =
                 std::make_shared<remote_mover>(std::move(opened.cache), *made->memory, spec.geometry, made->events);
-            join_space(made, spec);
+            join_namespace(made, spec);
           },
           [this, made](const caf::error& e) { prepared(made, failed<void>(e)); });
 }
 
 void lmcache_server::let_go(const instance_ptr& x, server_rules::end_reason why) {
   using end_reason = server_rules::end_reason;
-  leave_space(x);
+  leave_namespace(x);
   const bool may_touch = transfers_.may_touch(x->number);
   // First the coordinators: results of orders that are answered from now on are ignored. The frames are released with
   // the attachment.
@@ -364,8 +364,8 @@ lmcache_server::instance_ptr lmcache_server::find(const request_ptr& x) const {
 }
 
 bool lmcache_server::fits(const instance& of, const lmcache::chunk_range& chunks) const {
-  const auto& space = of.node->node.space;
-  return chunks.begin < chunks.end && chunks.model == space.model && chunks.world_size == space.world_size &&
+  const auto& ns = of.node->node.ns;
+  return chunks.begin < chunks.end && chunks.model == ns.model && chunks.world_size == ns.world_size &&
          worker_of(of, *chunks.worker);
 }
 

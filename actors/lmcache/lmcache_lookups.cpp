@@ -20,7 +20,7 @@ constexpr duration fetch_grace = std::chrono::seconds(1);
 /// A lookup, in each namespace that its workers may belong to.
 struct lmcache_server::lookup_run {
   struct finder {
-    namespace_id space;
+    namespace_id ns;
     attachment_ptr node;
     duration lasts;
     transfer::prefix_fetch keys;
@@ -44,19 +44,19 @@ void lmcache_server::look_up(const request_ptr& x) {
   const auto run = std::make_shared<lookup_run>();
   run->request = x;
   run->lookup = *lookup;
-  for (const auto& [id, space] : spaces_) {
-    if (space.spec.model != x->chunks.model || space.spec.world_size != x->chunks.world_size || !space.node)
+  for (const auto& [id, ns] : namespaces_) {
+    if (ns.spec.model != x->chunks.model || ns.spec.world_size != x->chunks.world_size || !ns.node)
       continue;
-    const auto& node = space.node->node;
+    const auto& node = ns.node->node;
     auto keys = x->chunks.keys;
     keys.resize(std::min<std::size_t>(keys.size(), node.limits.batch_keys));
     transfer::prefix_fetch::terms how;
-    how.space = id;
+    how.ns = id;
     how.shard_count = static_cast<std::uint32_t>(node.shards.size());
     how.lease_for = std::min<duration>(node.limits.lease, lease_time);
     how.has_peers = node.cluster != nullptr;
     how.peers_limit = parts_.fetch_time + fetch_grace;
-    run->finders.push_back({id, space.node, how.lease_for, transfer::prefix_fetch(how, std::move(keys))});
+    run->finders.push_back({id, ns.node, how.lease_for, transfer::prefix_fetch(how, std::move(keys))});
   }
   lookups_.emplace(run->lookup, run);
   for (std::size_t i = 0; i < run->finders.size(); ++i) {
@@ -113,8 +113,8 @@ void lmcache_server::end_lookup(const lookup_ptr& run) {
   std::optional<std::uint32_t> least;
   for (const auto& x : run->finders) {
     // Its last worker may have disconnected meanwhile: then the result could not be loaded.
-    const auto space = spaces_.find(x.space);
-    if (space == spaces_.end() || space->second.node != x.node)
+    const auto ns = namespaces_.find(x.ns);
+    if (ns == namespaces_.end() || ns->second.node != x.node)
       continue;
     const auto& found = *x.keys.outcome();
     least = std::min(least.value_or(~std::uint32_t{0}), found ? found->matched : 0);
@@ -209,13 +209,13 @@ void lmcache_server::renew_leases(timestamp time) {
     lease.renewed_at = time;
     for (const auto& x : lease.keys)
       for (const auto shard : x.shards)
-        tell(x.node->node.shards[shard], renew_request{x.node->node.space_id, x.name, lease.lasts});
+        tell(x.node->node.shards[shard], renew_request{x.node->node.ns_id, x.name, lease.lasts});
   }
 }
 
 void lmcache_server::release(const held_keys& x) {
   for (const auto shard : x.shards)
-    tell(x.node->node.shards[shard], release_request{x.node->node.space_id, x.name, 0});
+    tell(x.node->node.shards[shard], release_request{x.node->node.ns_id, x.name, 0});
 }
 
 } // namespace troupe

@@ -65,7 +65,7 @@ void lmcache_server::on_exit() {
   changes_.clear();
   attachments_.clear();
   lost_.clear();
-  spaces_.clear();
+  namespaces_.clear();
   leases_.clear();
   lookups_.clear();
   lanes_.clear();
@@ -242,10 +242,10 @@ void lmcache_server::answer_drain() {
 }
 
 void lmcache_server::clear(const request_ptr& x) {
-  const auto left = std::make_shared<std::size_t>(parts_.shards.size() * spaces_.size());
+  const auto left = std::make_shared<std::size_t>(parts_.shards.size() * namespaces_.size());
   if (*left == 0)
     return answer(x, std::nullopt);
-  for (const auto& [id, space] : spaces_)
+  for (const auto& [id, ns] : namespaces_)
     for (const auto& shard : parts_.shards)
       clear_some(x, shard, id, 0, [this, x, left] {
         if (--*left == 0)
@@ -253,13 +253,13 @@ void lmcache_server::clear(const request_ptr& x) {
       });
 }
 
-void lmcache_server::clear_some(const request_ptr& x, const registry_actor& shard, const namespace_id& space,
+void lmcache_server::clear_some(const request_ptr& x, const registry_actor& shard, const namespace_id& ns,
                                 std::uint32_t from, std::function<void()> then) {
-  ask(shard, clear_request{space, all_ranks, from})
+  ask(shard, clear_request{ns, all_ranks, from})
       .then(
-          [this, x, shard, space, then](const clear_reply& reply) {
+          [this, x, shard, ns, then](const clear_reply& reply) {
             if (reply.more && open_requests_.is_open(x))
-              clear_some(x, shard, space, reply.next, then);
+              clear_some(x, shard, ns, reply.next, then);
             else
               then();
           },

@@ -137,7 +137,7 @@ private:
     change_number number = 0;
     instance_id id = 0;
     client_number client = 0;
-    namespace_id space;
+    namespace_id ns;
     lmcache::wire::slot_shape shape;
     attachment_ptr node;
     /// Counts in `served_namespace::instances`.
@@ -232,7 +232,7 @@ private:
   caf::result<void> drain();
   void answer_drain();
   void clear(const request_ptr& x);
-  void clear_some(const request_ptr& x, const registry_actor& shard, const namespace_id& space, std::uint32_t from,
+  void clear_some(const request_ptr& x, const registry_actor& shard, const namespace_id& ns, std::uint32_t from,
                   std::function<void()> then);
   void report_counters();
 
@@ -244,22 +244,22 @@ private:
   void perform(const server_rules::settle& x);
   void perform(const server_rules::end& x);
   void perform(const server_rules::release& x);
-  void attach(const namespace_spec& space, std::int32_t process, const std::string& name,
+  void attach(const namespace_spec& ns, std::int32_t process, const std::string& name,
               std::function<void(result<attachment_ptr>)> then);
   /// `quiesced`: the client has confirmed that it does not access the memory any more.
   void detach(const attachment_ptr& x, bool quiesced);
   /// No process accesses the node's memory in its name any more.
   void rest(const attachment_ptr& x);
   void shard_lost(const caf::down_msg& down);
-  void space_lost(const namespace_id& space);
+  void namespace_lost(const namespace_id& ns);
   /// Reports to the rules that the attachments of these instances have ended. `flush` executes what follows.
   template <class Predicate>
   void send_away(Predicate is_meant);
   /// Opens the memory of a worker.
   void open_memory(const instance_ptr& made, const request_ptr& x);
   /// Waits until lookups can find keys in its namespace.
-  void join_space(const instance_ptr& made, const namespace_spec& spec);
-  void leave_space(const instance_ptr& made);
+  void join_namespace(const instance_ptr& made, const namespace_spec& spec);
+  void leave_namespace(const instance_ptr& made);
   void prepared(const instance_ptr& made, const result<void>& outcome);
   /// Ends its attachment, and the executors of its transfers.
   void let_go(const instance_ptr& x, server_rules::end_reason why);
@@ -346,7 +346,7 @@ private:
   std::map<instance_name, lost_instance> lost_;
   bool stopping_ = false;
   std::vector<caf::response_promise> drains_;
-  std::unordered_map<namespace_id, served_namespace> spaces_;
+  std::unordered_map<namespace_id, served_namespace> namespaces_;
   std::unordered_map<lmcache::session_table::lease_number, held_lease> leases_;
   /// Running lookups, by their number in `sessions_`; and the number of namespaces in which other nodes are queried.
   std::map<std::uint64_t, lookup_ptr> lookups_;

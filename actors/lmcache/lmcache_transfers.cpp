@@ -177,7 +177,7 @@ void lmcache_server::perform(lmcache::transfer_rules::check& x) {
   const auto each = (x.pages.size() + lanes_.size() - 1) / lanes_.size();
   all->waiting = (x.pages.size() + each - 1) / each;
   for (std::size_t first = 0; first < x.pages.size(); first += each) {
-    lane_order order{x.seal, of.space, x.rank, of.node->node.space.geometry.page_bytes(), {}};
+    lane_order order{x.seal, of.ns, x.rank, of.node->node.ns.geometry.page_bytes(), {}};
     for (auto i = first; i < std::min(first + each, x.pages.size()); ++i)
       order.items.push_back({x.pages[i].page, x.pages[i].offset});
     const auto part_done = [this, all, job = x.job] {
@@ -216,7 +216,7 @@ void lmcache_server::perform(lmcache::transfer_rules::prepared& x) {
   const auto& of = *instances_.at(x.of);
   std::vector<lmcache::wire::slot_place> places;
   std::vector<std::uint32_t> chunks;
-  const auto bytes = of.node->node.space.geometry.page_bytes();
+  const auto bytes = of.node->node.ns.geometry.page_bytes();
   for (const auto& page : x.pages) {
     places.push_back({page.offset + io::page_header_bytes, bytes});
     chunks.push_back(page.chunk);

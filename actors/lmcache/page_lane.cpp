@@ -18,7 +18,7 @@ errc page_lane::work_on(std::span<std::byte> memory, const lane_order& order, co
   const auto slot = io::slot_bytes(order.page_bytes);
   if (item.offset > memory.size() || memory.size() - item.offset < slot)
     return errc::out_of_range;
-  const io::page_identity identity{order.space, item.page.key, order.rank, item.page.where, order.page_bytes};
+  const io::page_identity identity{order.ns, item.page.key, order.rank, item.page.where, order.page_bytes};
   const auto page = memory.subspan(item.offset, slot);
   if (!order.seal)
     return io::verify_page(page, identity);

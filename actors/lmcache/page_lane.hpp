@@ -16,7 +16,7 @@ namespace troupe {
 /// about to read are verified. Never leaves the process.
 struct lane_order {
   bool seal = false;
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
   std::vector<check_item> items;

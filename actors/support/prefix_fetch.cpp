@@ -26,7 +26,7 @@ void prefix_fetch::send_matches(const ticket& lease) {
 
 void prefix_fetch::send_match(std::size_t index) {
   const auto& p = parts_[index];
-  match out{index, p.shard, {how_.space, lease_, how_.lease_for, {}}};
+  match out{index, p.shard, {how_.ns, lease_, how_.lease_for, {}}};
   out.request.report_on_disk = how_.report_on_disk;
   out.request.keys.items.reserve(p.positions.size());
   for (const auto i : p.positions)
@@ -77,7 +77,7 @@ prefix_fetch::finding prefix_fetch::settle(timestamp now) {
   for (const auto& p : parts_) {
     const auto keep = positions_within(p.positions, out.matched);
     if (p.matched > keep)
-      outbox_.emplace_back(release{p.shard, {how_.space, lease_, keep}});
+      outbox_.emplace_back(release{p.shard, {how_.ns, lease_, keep}});
     if (keep > 0)
       out.shards.push_back(p.shard);
   }
@@ -96,7 +96,7 @@ void prefix_fetch::send_prefix_fetch(timestamp now) {
     how_.deadline = std::min(how_.deadline, later(now, how_.peers_limit));
   }
   const auto first = before_.matched;
-  wanted_prefix out{{how_.space, first > 0 ? keys_[first - 1] : key_digest{}, {}}};
+  wanted_prefix out{{how_.ns, first > 0 ? keys_[first - 1] : key_digest{}, {}}};
   out.request.waited = now - asked_at_;
   out.request.keys.items.assign(keys_.begin() + first, keys_.end());
   outbox_.emplace_back(std::move(out));
@@ -142,7 +142,7 @@ void prefix_fetch::keep(std::uint32_t count) {
   for (const auto& p : parts_) {
     const auto wanted = positions_within(p.positions, count);
     if (wanted < positions_within(p.positions, found.matched))
-      outbox_.emplace_back(release{p.shard, {how_.space, found.lease, wanted}});
+      outbox_.emplace_back(release{p.shard, {how_.ns, found.lease, wanted}});
     if (wanted > 0)
       shards.push_back(p.shard);
   }
@@ -156,12 +156,12 @@ void prefix_fetch::keep(std::uint32_t count) {
 
 void prefix_fetch::give_back(const finding& x) {
   for (const auto shard : x.shards)
-    outbox_.emplace_back(release{shard, {how_.space, x.lease, 0}});
+    outbox_.emplace_back(release{shard, {how_.ns, x.lease, 0}});
 }
 
 void prefix_fetch::release_everywhere() {
   for (const auto& p : parts_)
-    outbox_.emplace_back(release{p.shard, {how_.space, lease_, 0}});
+    outbox_.emplace_back(release{p.shard, {how_.ns, lease_, 0}});
 }
 
 void prefix_fetch::end(result<finding> with) {

@@ -29,7 +29,7 @@ namespace troupe::transfer {
 class prefix_fetch {
 public:
   struct terms {
-    namespace_id space;
+    namespace_id ns;
     std::uint32_t shard_count = 0;
     /// The length of a lease.
     duration lease_for{};

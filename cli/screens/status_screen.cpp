@@ -142,19 +142,19 @@ void add_namespaces(screen& to, const json& x) {
   row("NAMESPACE", {"KEYS", "LEASES", "HITS", "LOAD", "SAVE", "EVICTED"});
   std::size_t shown = 0;
   std::size_t left_out = whole_at(x, {"namespaces_omitted"});
-  for (const auto& space : list_at(x, {"namespaces"})) {
+  for (const auto& ns : list_at(x, {"namespaces"})) {
     if (shown >= ranks_most) {
       ++left_out;
       continue;
     }
-    const auto& m = space.at("last_minute");
-    row(text_at(space, {"name"}), {counted_at(space, {"keys"}), counted_at(space, {"leases"}),
-                                   percent_text(ratio_of(m)), gbps_text(number_at(m, {"load_gbps"})),
-                                   gbps_text(number_at(m, {"save_gbps"})), per_second(m, "evicted_keys")});
-    if (const auto most = whole_at(space, {"capacity", "keys"}); most > 0)
-      to.add("  room for " + count_text(most) + " keys, " + bytes_text(number_at(space, {"capacity", "bytes"})) +
-             " at most, bounded by " + text_at(space, {"capacity", "bounded_by"}));
-    for (const auto& rank : list_at(space, {"ranks"})) {
+    const auto& m = ns.at("last_minute");
+    row(text_at(ns, {"name"}), {counted_at(ns, {"keys"}), counted_at(ns, {"leases"}), percent_text(ratio_of(m)),
+                                gbps_text(number_at(m, {"load_gbps"})), gbps_text(number_at(m, {"save_gbps"})),
+                                per_second(m, "evicted_keys")});
+    if (const auto most = whole_at(ns, {"capacity", "keys"}); most > 0)
+      to.add("  room for " + count_text(most) + " keys, " + bytes_text(number_at(ns, {"capacity", "bytes"})) +
+             " at most, bounded by " + text_at(ns, {"capacity", "bounded_by"}));
+    for (const auto& rank : list_at(ns, {"ranks"})) {
       if (++shown > ranks_most)
         break;
       const auto& slots = rank.at("slots");

@@ -49,12 +49,12 @@ double hits_of(const Rates& x) {
 
 } // namespace
 
-top_screen::counts top_screen::counts_of(const json& space) {
+top_screen::counts top_screen::counts_of(const json& ns) {
   counts out;
-  out.lookups = number_at(space, {"total", "lookups"});
-  out.asked = number_at(space, {"total", "asked_keys"});
-  out.found = number_at(space, {"total", "found_keys"});
-  out.evicted = number_at(space, {"total", "evicted_keys"});
+  out.lookups = number_at(ns, {"total", "lookups"});
+  out.asked = number_at(ns, {"total", "asked_keys"});
+  out.found = number_at(ns, {"total", "found_keys"});
+  out.evicted = number_at(ns, {"total", "evicted_keys"});
   return out;
 }
 
@@ -135,15 +135,15 @@ void top_screen::observe(const json& status, timestamp now) {
     return x.contains("last_minute") ? x["last_minute"] : nothing;
   };
   counts all;
-  for (const auto& space : list_at(status, {"namespaces"})) {
-    const auto name = text_at(space, {"name"});
-    const auto page_bytes = number_at(space, {"page_bytes"});
-    auto sum = counts_of(space);
-    for (const auto& rank : list_at(space, {"ranks"})) {
+  for (const auto& ns : list_at(status, {"namespaces"})) {
+    const auto name = text_at(ns, {"name"});
+    const auto page_bytes = number_at(ns, {"page_bytes"});
+    auto sum = counts_of(ns);
+    for (const auto& rank : list_at(ns, {"ranks"})) {
       const auto number = std::to_string(static_cast<std::uint64_t>(number_at(rank, {"rank"})));
       auto& x = row_of(name + "\n" + to_right(number, 6));
       x.name = "  rank " + number;
-      x.space = name;
+      x.ns = name;
       x.is_rank = true;
       const auto total = number_at(rank, {"slots", "total"});
       x.slots = percent_text(total > 0 ? std::optional(number_at(rank, {"slots", "live"}) / total) : std::nullopt);
@@ -153,9 +153,9 @@ void top_screen::observe(const json& status, timestamp now) {
     }
     auto& x = row_of(name);
     x.name = name;
-    x.space = name;
-    x.slots = count_text(static_cast<std::uint64_t>(number_at(space, {"keys"})));
-    advance(x, sum, seconds, minute_of(space));
+    x.ns = name;
+    x.slots = count_text(static_cast<std::uint64_t>(number_at(ns, {"keys"})));
+    advance(x, sum, seconds, minute_of(ns));
     add_to(all, sum);
   }
   std::erase_if(rows_, [](const auto& x) { return !x.second.seen; });
@@ -217,19 +217,19 @@ std::vector<const top_screen::row*> top_screen::sorted() const {
     if (order_ != order::name)
       std::stable_sort(first, last, [&](const row* x, const row* y) { return by.of(x->now) > by.of(y->now); });
   };
-  std::vector<const row*> spaces;
+  std::vector<const row*> namespaces;
   for (const auto& [key, x] : rows_)
     if (!x.is_rank)
-      spaces.push_back(&x);
-  sort(spaces.begin(), spaces.end());
+      namespaces.push_back(&x);
+  sort(namespaces.begin(), namespaces.end());
   if (!shows_ranks_)
-    return spaces;
+    return namespaces;
   std::vector<const row*> out;
-  for (const auto* space : spaces) {
-    out.push_back(space);
+  for (const auto* ns : namespaces) {
+    out.push_back(ns);
     const auto begin = out.size();
     for (const auto& [key, x] : rows_)
-      if (x.is_rank && x.space == space->space)
+      if (x.is_rank && x.ns == ns->ns)
         out.push_back(&x);
     sort(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end());
   }

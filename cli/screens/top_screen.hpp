@@ -82,7 +82,7 @@ private:
   struct row {
     std::string name;
     /// The namespace of the row.
-    std::string space;
+    std::string ns;
     bool is_rank = false;
     std::string slots;
     counts before;
@@ -93,7 +93,7 @@ private:
 
   using rows_by_key = std::map<std::string, row>;
 
-  static counts counts_of(const nlohmann::json& space);
+  static counts counts_of(const nlohmann::json& ns);
   static counts counts_of_rank(const nlohmann::json& rank, double page_bytes);
   /// `minute`: the node's numbers of the last minute.
   static rates rates_of(const nlohmann::json& minute);

@@ -17,16 +17,16 @@ namespace troupe::capi {
 namespace {
 
 /// A node accepts 256 bytes for each text of a namespace. Longer texts keep their beginning, for display.
-constexpr std::size_t space_text_max = 200;
+constexpr std::size_t namespace_text_max = 200;
 
 std::string digest_text(std::string_view text) {
   return to_string(hash_namespace(text));
 }
 
 std::string bounded(std::string_view text) {
-  if (text.size() <= space_text_max)
+  if (text.size() <= namespace_text_max)
     return std::string(text);
-  std::string out(text.substr(0, space_text_max - 40));
+  std::string out(text.substr(0, namespace_text_max - 40));
   while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0x80U) != 0)
     out.pop_back();
   return out + "#" + digest_text(text);
@@ -287,8 +287,8 @@ result<engine_terms> engine_of(const troupe_engine* engine) {
   return out;
 }
 
-result<space_terms> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens) {
-  const auto x = read(space, "namespace");
+result<namespace_terms> namespace_of(const troupe_namespace* ns, std::uint32_t world_size, std::uint32_t block_tokens) {
+  const auto x = read(ns, "namespace");
   if (!x)
     return tl::unexpected(x.error());
   std::array<std::string_view, 7> texts;
@@ -320,7 +320,7 @@ result<space_terms> space_of(const troupe_namespace* space, std::uint32_t world_
   out.salt = salt_of(texts[4], texts[5], texts[3] == out.dtype ? std::string_view{} : texts[3], texts[6]);
   out.world_size = x->world_size == 0 ? world_size : x->world_size;
   out.name = texts[0].empty() ? "engine-" + to_string(out.id()).substr(0, 16) : std::string(texts[0]);
-  return space_terms{std::move(out), shape->opaque_block_bytes};
+  return namespace_terms{std::move(out), shape->opaque_block_bytes};
 }
 
 result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks_per_page,

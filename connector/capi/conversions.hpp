@@ -86,14 +86,14 @@ struct engine_terms {
 result<engine_terms> engine_of(const troupe_engine* engine);
 
 /// A namespace, and the bytes of its opaque blocks.
-struct space_terms {
+struct namespace_terms {
   namespace_spec spec;
   /// 0: blocks are not opaque.
   std::uint64_t opaque_block_bytes = 0;
 };
 
 /// A namespace with the engine's share in it. `block_tokens`: tokens of a block; 0: a block is a whole page.
-result<space_terms> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens);
+result<namespace_terms> namespace_of(const troupe_namespace* ns, std::uint32_t world_size, std::uint32_t block_tokens);
 
 /// The cache of a worker or of a pool, from the caller's layers. `opaque_block_bytes`: from the caller's geometry.
 /// Errors: as of `validate`, and identity_mismatch for a wrong number of layers.

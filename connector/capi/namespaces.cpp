@@ -6,7 +6,7 @@
 
 using namespace troupe;
 
-std::int32_t troupe_namespace_identity(const troupe_namespace* space, const troupe_engine* engine, char identity[33],
+std::int32_t troupe_namespace_identity(const troupe_namespace* ns, const troupe_engine* engine, char identity[33],
                                        const char** name, troupe_error* error) {
   return capi::guarded(error, [&]() -> result<void> {
     if (identity == nullptr)
@@ -20,7 +20,7 @@ std::int32_t troupe_namespace_identity(const troupe_namespace* space, const trou
       world_size = connector::kv_world_size(terms->options.parallel);
       block_tokens = terms->options.block_tokens;
     }
-    const auto wanted = capi::space_of(space, world_size, block_tokens);
+    const auto wanted = capi::namespace_of(ns, world_size, block_tokens);
     if (!wanted)
       return tl::unexpected(wanted.error());
     const auto digits = to_string(wanted->spec.id());

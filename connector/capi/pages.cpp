@@ -107,7 +107,7 @@ result<void> move_pages(troupe_pages& x, bool get, const std::uint8_t* keys, con
 
 } // namespace
 
-std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_namespace* space,
+std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_namespace* ns,
                                  const troupe_pages_options* options, const troupe_layer* layers,
                                  std::size_t layer_count, std::uint32_t blocks, troupe_pages** out,
                                  troupe_error* error) {
@@ -131,7 +131,7 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
       return tl::unexpected(lease.error());
     how.lease = *lease;
     // A page is one block, whatever its number of tokens.
-    auto wanted = capi::space_of(space, 1, 0);
+    auto wanted = capi::namespace_of(ns, 1, 0);
     if (!wanted)
       return tl::unexpected(wanted.error());
     if (how.rank >= wanted->spec.world_size)

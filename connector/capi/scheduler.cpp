@@ -183,7 +183,7 @@ result<void> troupe_scheduler::read_step(const troupe_step& step) {
   return {};
 }
 
-std::int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* space,
+std::int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* ns,
                                      const troupe_engine* engine, troupe_scheduler** out, troupe_error* error) {
   return capi::guarded(error, [&]() -> result<void> {
     if (out == nullptr)
@@ -195,7 +195,7 @@ std::int32_t troupe_scheduler_create(troupe_connection* connection, const troupe
     if (!terms)
       return tl::unexpected(terms.error());
     const auto& options = terms->options;
-    auto wanted = capi::space_of(space, connector::kv_world_size(options.parallel), options.block_tokens);
+    auto wanted = capi::namespace_of(ns, connector::kv_world_size(options.parallel), options.block_tokens);
     if (!wanted)
       return tl::unexpected(wanted.error());
     auto half = (*core)->runtime->make_scheduler_half(options, wanted->spec);

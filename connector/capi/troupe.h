@@ -261,8 +261,8 @@ typedef struct troupe_engine {
 /** The identity of a namespace as 32 hexadecimal digits and a NUL, and the name that it will have. Any two processes of
  * an engine must get the same. Sends no request. `engine` may be NULL for pools. `name` is static for the thread, until
  * its next call. */
-TROUPE_API int32_t troupe_namespace_identity(const troupe_namespace* space, const troupe_engine* engine,
-                                             char identity[33], const char** name, troupe_error* error);
+TROUPE_API int32_t troupe_namespace_identity(const troupe_namespace* ns, const troupe_engine* engine, char identity[33],
+                                             const char** name, troupe_error* error);
 
 /* -------------------------------------------------------------------------------------------------- scheduler half */
 
@@ -389,7 +389,7 @@ typedef struct troupe_events {
 
 /** Waits for the node for `wait_for_node_seconds`. Errors: identity_mismatch and others where the node is reachable and
  * something does not fit; io_error where the process cannot create more threads. */
-TROUPE_API int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* space,
+TROUPE_API int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* ns,
                                            const troupe_engine* engine, troupe_scheduler** out, troupe_error* error);
 
 /** Releases everything. NULL does nothing. */
@@ -482,7 +482,7 @@ typedef struct troupe_finished {
 
 /** Worker `worker` of the engine, with its KV cache on GPU `gpu` (CUDA's number in this process), or in host memory if
  * negative. Sends no request yet. */
-TROUPE_API int32_t troupe_worker_create(troupe_connection* connection, const troupe_namespace* space,
+TROUPE_API int32_t troupe_worker_create(troupe_connection* connection, const troupe_namespace* ns,
                                         const troupe_engine* engine, uint32_t worker, int32_t gpu, troupe_worker** out,
                                         troupe_error* error);
 
@@ -565,7 +565,7 @@ typedef struct troupe_pages_options {
  * `page_tokens` of the geometry (0: 1) are its tokens. A pool in which each page is contiguous is one opaque layer,
  * with the bytes of a page as `opaque_block_bytes`. Errors as of `troupe_worker_register`. Waits for the node for
  * `wait_for_node_seconds`; without a node, nothing is found or saved until it is reachable. */
-TROUPE_API int32_t troupe_pages_create(troupe_connection* connection, const troupe_namespace* space,
+TROUPE_API int32_t troupe_pages_create(troupe_connection* connection, const troupe_namespace* ns,
                                        const troupe_pages_options* options, const troupe_layer* layers,
                                        size_t layer_count, uint32_t blocks, troupe_pages** out, troupe_error* error);
 

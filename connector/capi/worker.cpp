@@ -14,7 +14,7 @@ using namespace troupe;
 struct troupe_worker : capi::handle {
   std::shared_ptr<capi::connection_core> core;
   std::unique_ptr<connector::worker_half> half;
-  namespace_spec space;
+  namespace_spec ns;
   std::uint32_t blocks_per_page = 1;
   std::uint64_t opaque_block_bytes = 0;
 
@@ -54,7 +54,7 @@ result<void> troupe_worker::decode(const std::uint8_t* data, std::size_t length)
   return {};
 }
 
-std::int32_t troupe_worker_create(troupe_connection* connection, const troupe_namespace* space,
+std::int32_t troupe_worker_create(troupe_connection* connection, const troupe_namespace* ns,
                                   const troupe_engine* engine, std::uint32_t worker, std::int32_t gpu,
                                   troupe_worker** out, troupe_error* error) {
   return capi::guarded(error, [&]() -> result<void> {
@@ -67,7 +67,7 @@ std::int32_t troupe_worker_create(troupe_connection* connection, const troupe_na
     if (!terms)
       return tl::unexpected(terms.error());
     const auto& options = terms->options;
-    auto wanted = capi::space_of(space, connector::kv_world_size(options.parallel), options.block_tokens);
+    auto wanted = capi::namespace_of(ns, connector::kv_world_size(options.parallel), options.block_tokens);
     if (!wanted)
       return tl::unexpected(wanted.error());
     auto half = (*core)->runtime->make_worker_half(options, worker, gpu < 0 ? std::nullopt : std::optional<int>(gpu),
@@ -79,7 +79,7 @@ std::int32_t troupe_worker_create(troupe_connection* connection, const troupe_na
     made->half = std::move(*half);
     made->blocks_per_page = wanted->spec.geometry.block_tokens / options.block_tokens;
     made->opaque_block_bytes = wanted->opaque_block_bytes;
-    made->space = std::move(wanted->spec);
+    made->ns = std::move(wanted->spec);
     *out = made.release();
     return {};
   });
@@ -93,7 +93,7 @@ std::int32_t troupe_worker_register(troupe_worker* worker, const troupe_layer* l
                                     std::uint32_t blocks, troupe_error* error) {
   return capi::guarded_use(worker, error, [&](troupe_worker& x) -> result<void> {
     const auto cache =
-        capi::cache_of(x.space.geometry, x.blocks_per_page, x.opaque_block_bytes, layers, layer_count, blocks);
+        capi::cache_of(x.ns.geometry, x.blocks_per_page, x.opaque_block_bytes, layers, layer_count, blocks);
     if (!cache)
       return tl::unexpected(cache.error());
     return x.half->register_kv_caches(*cache);

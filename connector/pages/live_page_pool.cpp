@@ -118,7 +118,7 @@ private:
     const auto node = client->attach(node_.where, limit);
     if (!node)
       return tl::unexpected(node.error());
-    if (auto fits = check(node->space); !fits)
+    if (auto fits = check(node->ns); !fits)
       return fits;
     auto memory = node_client::rank_memory::of(options_.rank, cache_, {});
     if (!memory)
@@ -134,13 +134,12 @@ private:
     return {};
   }
 
-  result<void> check(const namespace_spec& space) const {
-    if (space.geometry != cache_.geometry)
-      return fail(errc::identity_mismatch,
-                  "pages of namespace '" + space.name + "' have another shape than the pool's");
-    if (options_.rank >= space.world_size)
-      return fail(errc::out_of_range, "rank " + std::to_string(options_.rank) + " of namespace '" + space.name +
-                                          "' with " + std::to_string(space.world_size));
+  result<void> check(const namespace_spec& ns) const {
+    if (ns.geometry != cache_.geometry)
+      return fail(errc::identity_mismatch, "pages of namespace '" + ns.name + "' have another shape than the pool's");
+    if (options_.rank >= ns.world_size)
+      return fail(errc::out_of_range, "rank " + std::to_string(options_.rank) + " of namespace '" + ns.name +
+                                          "' with " + std::to_string(ns.world_size));
     return {};
   }
 

@@ -58,13 +58,13 @@ result<attachment> attach(caf::actor_system& system, const half_connection& node
   auto attached = out.client->attach(node.where, limit);
   if (!attached)
     return tl::unexpected(std::move(attached.error()));
-  const auto blocks = blocks_per_page(attached->space, engine);
+  const auto blocks = blocks_per_page(attached->ns, engine);
   if (!blocks)
     return tl::unexpected(blocks.error());
   if (auto bound = out.client->bind(limit); !bound)
     return tl::unexpected(std::move(bound.error()));
   auto& options = out.options;
-  options.space = attached->space.id();
+  options.ns = attached->ns.id();
   options.keys = {engine.keys, scheduler_block_tokens(engine.parallel, engine.block_tokens), *blocks};
   options.workers = worker_count(engine.parallel);
   options.writers = kv_writer_count(engine.parallel);
@@ -100,8 +100,8 @@ public:
     }
     if (!node_.node_may_be_absent || !is_absence(made.error()))
       return tl::unexpected(std::move(made.error()));
-    if (node_.where.space)
-      if (auto fits = blocks_per_page(*node_.where.space, engine_); !fits)
+    if (node_.where.ns)
+      if (auto fits = blocks_per_page(*node_.where.ns, engine_); !fits)
         return tl::unexpected(std::move(fits.error()));
     log::get("connector")
         ->warn("scheduler: node unreachable, nothing is found until it is reachable: {}", to_string(made.error()));

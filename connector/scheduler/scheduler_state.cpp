@@ -30,8 +30,7 @@ request_tracker* scheduler_state::track(const engine_request& request) {
   if (!request.cacheable)
     return nullptr;
   const auto id = ++last_session_;
-  key_chain keys(options_.keys, key_scope{options_.space, request.lora, request.cache_salt, epoch_},
-                 request.multimodal);
+  key_chain keys(options_.keys, key_scope{options_.ns, request.lora, request.cache_salt, epoch_}, request.multimodal);
   const auto prompt = static_cast<std::uint32_t>(request.tokens.first + request.tokens.tokens.size());
   auto made = std::make_unique<request_tracker>(id, std::string(request.id), std::move(keys), options_.keys, prompt);
   auto& x = *made;

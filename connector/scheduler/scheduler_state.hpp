@@ -24,7 +24,7 @@
 namespace troupe::connector {
 
 struct scheduler_options {
-  namespace_id space;
+  namespace_id ns;
   /// The source of keys, and the tokens of one key.
   key_chain_options keys;
   /// The number of workers that report, and of those that save.

@@ -234,18 +234,18 @@ private:
   }
 
   /// Checks that this cache has the pages of the namespace.
-  result<void> check_fit(const namespace_spec& space, const kv_cache_view& cache) const {
-    const auto blocks = blocks_per_page(space, engine_);
+  result<void> check_fit(const namespace_spec& ns, const kv_cache_view& cache) const {
+    const auto blocks = blocks_per_page(ns, engine_);
     if (!blocks)
       return tl::unexpected(blocks.error());
-    if (cache.geometry != space.geometry || cache.blocks_per_page != *blocks)
+    if (cache.geometry != ns.geometry || cache.blocks_per_page != *blocks)
       return fail(errc::identity_mismatch,
-                  "pages of namespace '" + space.name + "' have " + std::to_string(space.geometry.page_bytes()) +
+                  "pages of namespace '" + ns.name + "' have " + std::to_string(ns.geometry.page_bytes()) +
                       " bytes in " + std::to_string(*blocks) + " blocks; those of worker " + std::to_string(worker_) +
                       " have " + std::to_string(cache.geometry.page_bytes()) + " bytes in " +
                       std::to_string(cache.blocks_per_page) + " blocks, or another shape");
-    if (cache.opaque_blocks != (space.layout == layout_of_whole_blocks))
-      return fail(errc::identity_mismatch, "pages of namespace '" + space.name + "' have the layout " + space.layout +
+    if (cache.opaque_blocks != (ns.layout == layout_of_whole_blocks))
+      return fail(errc::identity_mismatch, "pages of namespace '" + ns.name + "' have the layout " + ns.layout +
                                                ", and blocks of worker " + std::to_string(worker_) +
                                                (cache.opaque_blocks ? " are opaque" : " are not opaque"));
     return {};
@@ -253,8 +253,8 @@ private:
 
   /// Checks what can be checked without a node.
   result<void> check_without_node(const kv_cache_view& cache) const {
-    if (node_.where.space)
-      if (auto fits = check_fit(*node_.where.space, cache); !fits)
+    if (node_.where.ns)
+      if (auto fits = check_fit(*node_.where.ns, cache); !fits)
         return fits;
     auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
     if (!memory)
@@ -268,7 +268,7 @@ private:
     auto attached = client->attach(node_.where, limit);
     if (!attached)
       return tl::unexpected(std::move(attached.error()));
-    if (auto fits = check_fit(attached->space, cache); !fits)
+    if (auto fits = check_fit(attached->ns, cache); !fits)
       return fits;
     auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
     if (!memory)

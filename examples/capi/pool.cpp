@@ -52,14 +52,14 @@ struct pool {
     shape.layers = 1;
     shape.page_tokens = 64;
     shape.opaque_block_bytes = page_bytes;
-    auto space = sized<troupe_namespace>();
-    space.model = "example/tiny";
-    space.dtype = "bfloat16";
-    space.geometry = &shape;
+    auto ns = sized<troupe_namespace>();
+    ns.model = "example/tiny";
+    ns.dtype = "bfloat16";
+    ns.geometry = &shape;
     const auto options = sized<troupe_pages_options>();
     const troupe_layer layer{memory.data(), memory.size(), page_bytes, 0, 0, 0};
     troupe_pages* made = nullptr;
-    call(troupe_pages_create, connection, &space, &options, &layer, std::size_t{1}, pages, &made);
+    call(troupe_pages_create, connection, &ns, &options, &layer, std::size_t{1}, pages, &made);
     store.reset(made);
   }
 

@@ -21,17 +21,17 @@ class api {
 public:
   api(slots::service_ptr service, const options& options)
       : service_(std::move(service)), options_(options), keys_(options.key_secret), rules_{options.max_keys, keys_},
-        default_space_(slots::make_space(options.space, options.world_size)) {}
+        default_namespace_(slots::make_namespace(options.ns, options.world_size)) {}
 
   void initialize(const request& r, responder reply) const {
-    const auto space = space_of(r, true);
+    const auto ns = namespace_of(r, true);
     const auto rank = slots::rank_from_text(r.path("rank"));
     const auto wanted = read_initialize(r.body());
-    if (!space || !rank || !wanted)
-      return refuse(std::move(reply), !space ? space.error() : !rank ? rank.error() : wanted.error());
+    if (!ns || !rank || !wanted)
+      return refuse(std::move(reply), !ns ? ns.error() : !rank ? rank.error() : wanted.error());
     if (wanted->is_scheduler)
       return std::move(reply).send(response::json(R"({"message":"A scheduler has nothing to initialize"})"));
-    slots::register_rank(service_, *space, *rank, wanted->pages, limit(*space),
+    slots::register_rank(service_, *ns, *rank, wanted->pages, limit(*ns),
                          [to = share(std::move(reply)), rank = *rank, pages = wanted->pages](result<void> done) {
                            if (!done)
                              return slots::fail_initialize(to, done.error());
@@ -42,37 +42,37 @@ public:
   }
 
   void allocate(const request& r, responder reply) const {
-    const auto space = space_of(r);
+    const auto ns = namespace_of(r);
     auto wanted = read_allocate(r.body(), rules_);
-    if (!space || !wanted)
-      return refuse(std::move(reply), !space ? space.error() : wanted.error());
+    if (!ns || !wanted)
+      return refuse(std::move(reply), !ns ? ns.error() : wanted.error());
     auto& pages = wanted->wanted;
     auto keys = std::move(pages.keys);
     auto parents = std::move(pages.parents);
-    service_->allocate((*space)->id, wanted->rank, options_.reservation_deadline, std::move(keys), std::move(parents),
-                       [to = share(std::move(reply)), space = *space, rank = wanted->rank, text = std::move(pages.text),
+    service_->allocate((*ns)->id, wanted->rank, options_.reservation_deadline, std::move(keys), std::move(parents),
+                       [to = share(std::move(reply)), ns = *ns, rank = wanted->rank, text = std::move(pages.text),
                         ends = std::move(pages.text_ends)](result<std::vector<location>> given) {
                          if (!given)
-                           return slots::fail_call(to, given.error(), space, rank);
+                           return slots::fail_call(to, given.error(), ns, rank);
                          std::move(*to).send(response::json(allocated(rank, text, ends, *given)));
                        });
   }
 
   void confirm(const request& r, responder reply) const {
-    const auto space = space_of(r);
+    const auto ns = namespace_of(r);
     auto done = read_confirm(r.body(), rules_);
-    if (!space || !done)
-      return refuse(std::move(reply), !space ? space.error() : done.error());
-    slots::finish_writing(service_, *space, done->rank, std::move(done->pages), refused_, share(std::move(reply)));
+    if (!ns || !done)
+      return refuse(std::move(reply), !ns ? ns.error() : done.error());
+    slots::finish_writing(service_, *ns, done->rank, std::move(done->pages), refused_, share(std::move(reply)));
   }
 
   void exists(const request& r, responder reply) const {
-    const auto space = space_of(r);
+    const auto ns = namespace_of(r);
     auto keys = read_exists(r.body(), rules_);
-    if (!space || !keys)
-      return refuse(std::move(reply), !space ? space.error() : keys.error());
+    if (!ns || !keys)
+      return refuse(std::move(reply), !ns ? ns.error() : keys.error());
     const auto count = keys->size();
-    service_->exists((*space)->id, all_ranks, std::move(*keys),
+    service_->exists((*ns)->id, all_ranks, std::move(*keys),
                      [to = share(std::move(reply)), count](result<std::vector<std::uint8_t>> codes) {
                        // Before the first rank initializes, the namespace does not exist and has no keys.
                        if (!codes && codes.error().code == errc::unknown_namespace)
@@ -84,25 +84,25 @@ public:
   }
 
   void locate(const request& r, responder reply) const {
-    const auto space = space_of(r);
+    const auto ns = namespace_of(r);
     auto wanted = read_locate(r.body(), rules_);
-    if (!space || !wanted)
-      return refuse(std::move(reply), !space ? space.error() : wanted.error());
+    if (!ns || !wanted)
+      return refuse(std::move(reply), !ns ? ns.error() : wanted.error());
     service_->protect(
-        (*space)->id, wanted->rank, true, options_.protect_for, options_.limits.readers_share_of(*r.who()),
+        (*ns)->id, wanted->rank, true, options_.protect_for, options_.limits.readers_share_of(*r.who()),
         std::move(wanted->keys),
-        [to = share(std::move(reply)), space = *space, rank = wanted->rank](result<std::vector<location>> found) {
+        [to = share(std::move(reply)), ns = *ns, rank = wanted->rank](result<std::vector<location>> found) {
           if (!found)
-            return slots::fail_call(to, found.error(), space, rank);
+            return slots::fail_call(to, found.error(), ns, rank);
           std::move(*to).send(response::json(located(*found)));
         });
   }
 
   void clear(const request& r, responder reply) const {
-    const auto space = space_of(r);
-    if (!space)
-      return refuse(std::move(reply), space.error());
-    service_->clear((*space)->id, all_ranks, [to = share(std::move(reply))](result<std::uint64_t> cleared) {
+    const auto ns = namespace_of(r);
+    if (!ns)
+      return refuse(std::move(reply), ns.error());
+    service_->clear((*ns)->id, all_ranks, [to = share(std::move(reply))](result<std::uint64_t> cleared) {
       if (!cleared && cleared.error().code != errc::unknown_namespace)
         return std::move(*to).fail(cleared.error());
       std::move(*to).send(response::no_content());
@@ -112,23 +112,23 @@ public:
 private:
   static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
 
-  accepted<slots::space_ptr> space_of(const request& r, bool makes = false) const {
-    auto space = default_space_;
+  accepted<slots::namespace_ptr> namespace_of(const request& r, bool makes = false) const {
+    auto ns = default_namespace_;
     if (const auto given = r.path("namespace"); !given.empty()) {
       const auto name = slots::checked_name(given);
       if (!name)
         return tl::unexpected(name.error());
-      space = slots::make_space(prefix() + *name, options_.world_size);
+      ns = slots::make_namespace(prefix() + *name, options_.world_size);
     }
-    if (auto wrong = slots::check_space(r, *space, makes))
+    if (auto wrong = slots::check_namespace(r, *ns, makes))
       return tl::unexpected(std::move(*wrong));
-    return space;
+    return ns;
   }
 
-  std::string prefix() const { return options_.space + "-"; }
+  std::string prefix() const { return options_.ns + "-"; }
 
-  slots::space_limit limit(const slots::space_ptr& space) const {
-    if (space->id == default_space_->id)
+  slots::namespace_limit limit(const slots::namespace_ptr& ns) const {
+    if (ns->id == default_namespace_->id)
       return {std::numeric_limits<std::uint32_t>::max(), {}};
     return {options_.max_namespaces, prefix()};
   }
@@ -166,7 +166,7 @@ private:
   const options options_;
   const slots::client_keys keys_;
   const slots::body_rules rules_;
-  const slots::space_ptr default_space_;
+  const slots::namespace_ptr default_namespace_;
   const std::shared_ptr<slots::refusals> refused_ = std::make_shared<slots::refusals>("hf3fs", options_.count_refused);
 };
 

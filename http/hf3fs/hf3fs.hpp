@@ -17,7 +17,7 @@ namespace troupe::http::hf3fs {
 /// namespace "hf3fs-NAME" (after `space`); clients may create `max_namespaces` of these.
 struct options : slots::options {
   /// The protocol knows no namespaces: all of its keys are in this one. It is created when the first rank initializes.
-  std::string space = "hf3fs";
+  std::string ns = "hf3fs";
   /// Ranks that make a key complete; 0: all that are registered.
   std::uint32_t world_size = 0;
 };

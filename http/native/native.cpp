@@ -47,8 +47,8 @@ held_name name_of(const api_ptr& api, const caller& who, const std::optional<tic
 }
 
 /// Logs changes by administrators that affect others, with their author.
-void report(const caller& who, std::string_view what, std::string_view space) {
-  log::get("http")->info("{} {} namespace {}", who.name, what, space);
+void report(const caller& who, std::string_view what, std::string_view ns) {
+  log::get("http")->info("{} {} namespace {}", who.name, what, ns);
 }
 
 /// The function that answers a request with the text that `text` makes of the service's answer, or with its error.
@@ -111,7 +111,7 @@ std::string ticket_front(std::string_view name, const ticket& x) {
 
 /// The namespace of the path: an id is accepted unchecked if the caller may use all namespaces. A name may map to
 /// another namespace with each request. None if there is none for this caller.
-std::optional<namespace_id> find_space(const namespace_names& names, std::string_view text, const caller& who) {
+std::optional<namespace_id> find_namespace(const namespace_names& names, std::string_view text, const caller& who) {
   const auto id = read_namespace_id(text);
   if (!id)
     return who.may_use(text) ? names.find(text) : std::nullopt;
@@ -123,9 +123,9 @@ std::optional<namespace_id> find_space(const namespace_names& names, std::string
 
 /// Calls `f(id)` for the namespace of the path.
 template <class F>
-void with_space(const api_ptr& api, const request& r, const shared_responder& reply, F f) {
+void with_namespace(const api_ptr& api, const request& r, const shared_responder& reply, F f) {
   const auto text = r.path("namespace");
-  if (const auto id = find_space(api->service->names(), text, *r.who()))
+  if (const auto id = find_namespace(api->service->names(), text, *r.who()))
     return f(*id);
   send(reply, response::failure(status::not_found, "no namespace has the name \"" + std::string{text} + "\""));
 }
@@ -136,8 +136,8 @@ void with_body(const api_ptr& api, const request& r, const shared_responder& rep
   auto body = read(r, api->options);
   if (!body)
     return send(reply, to_response(body.error()));
-  with_space(api, r, reply, [body = std::move(*body), f = std::move(f)](const namespace_id& space) mutable {
-    f(space, std::move(body));
+  with_namespace(api, r, reply, [body = std::move(*body), f = std::move(f)](const namespace_id& ns) mutable {
+    f(ns, std::move(body));
   });
 }
 
@@ -175,8 +175,8 @@ void list_namespaces(const api_ptr& api, const request& r, responder responder) 
 
 void get_namespace(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_space(api, r, reply, [api, reply, reader = r.who()](const namespace_id& space) {
-    api->service->describe(space, [reply, reader](const result<std::vector<namespace_info>>& found) {
+  with_namespace(api, r, reply, [api, reply, reader = r.who()](const namespace_id& ns) {
+    api->service->describe(ns, [reply, reader](const result<std::vector<namespace_info>>& found) {
       if (!found)
         send(reply, response::failure(found.error()));
       else if (found->empty())
@@ -192,10 +192,10 @@ void remove_namespace(const api_ptr& api, const request& r, responder responder)
   const auto force = read_flag(r, "force");
   if (!force)
     return send(reply, to_response(force.error()));
-  with_space(api, r, reply, [api, reply, force = *force, who = r.who()](const namespace_id& space) {
-    api->service->remove_namespace(space, force, [reply, who, space](const result<void>& removed) {
+  with_namespace(api, r, reply, [api, reply, force = *force, who = r.who()](const namespace_id& ns) {
+    api->service->remove_namespace(ns, force, [reply, who, ns](const result<void>& removed) {
       if (removed)
-        report(*who, "removed", to_string(space));
+        report(*who, "removed", to_string(ns));
       send(reply, removed ? response::no_content() : response::failure(removed.error()));
     });
   });
@@ -204,8 +204,8 @@ void remove_namespace(const api_ptr& api, const request& r, responder responder)
 void register_rank(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   const auto read = [](const request& x, const options&) { return read_rank(x); };
-  with_body(api, r, reply, read, [api, reply](const namespace_id& space, const rank_body& x) {
-    api->service->register_rank(space, x.rank, x.slots, answer_nothing(reply));
+  with_body(api, r, reply, read, [api, reply](const namespace_id& ns, const rank_body& x) {
+    api->service->register_rank(ns, x.rank, x.slots, answer_nothing(reply));
   });
 }
 
@@ -213,32 +213,32 @@ void register_rank(const api_ptr& api, const request& r, responder responder) {
 
 void reserve(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_reserve, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+  with_body(api, r, reply, read_reserve, [api, reply, who = r.who()](const namespace_id& ns, keys_body x) {
     const auto held = name_of(api, *who, x.held.name);
     const auto answer = answer_results<std::vector<location>>(api, reply, ticket_front("token", held.named));
-    const auto answer_and_clear = [api, space, rank = x.rank, held, answer](const result<std::vector<location>>& got) {
+    const auto answer_and_clear = [api, ns, rank = x.rank, held, answer](const result<std::vector<location>>& got) {
       // Other shards may have made reservations that the caller never receives.
       if (!got && held.is_fresh)
-        api->service->abort(space, rank, held.in_registry, {}, [](const result<std::vector<std::uint8_t>>&) {});
+        api->service->abort(ns, rank, held.in_registry, {}, [](const result<std::vector<std::uint8_t>>&) {});
       answer(got);
     };
-    api->service->reserve(space, x.rank, held.in_registry, x.held.length, std::move(x.keys), std::move(x.parents),
+    api->service->reserve(ns, x.rank, held.in_registry, x.held.length, std::move(x.keys), std::move(x.parents),
                           answer_and_clear);
   });
 }
 
 void commit(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_commit, [api, reply, who = r.who()](const namespace_id& space, pages_body x) {
-    api->service->commit(space, x.rank, api->tickets.in_registry(*who, x.ticket), std::move(x.pages),
+  with_body(api, r, reply, read_commit, [api, reply, who = r.who()](const namespace_id& ns, pages_body x) {
+    api->service->commit(ns, x.rank, api->tickets.in_registry(*who, x.ticket), std::move(x.pages),
                          answer_results<std::vector<std::uint8_t>>(api, reply));
   });
 }
 
 void abort(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_abort, [api, reply, who = r.who()](const namespace_id& space, pages_body x) {
-    api->service->abort(space, x.rank, api->tickets.in_registry(*who, x.ticket), std::move(x.pages),
+  with_body(api, r, reply, read_abort, [api, reply, who = r.who()](const namespace_id& ns, pages_body x) {
+    api->service->abort(ns, x.rank, api->tickets.in_registry(*who, x.ticket), std::move(x.pages),
                         answer_results<std::vector<std::uint8_t>>(api, reply));
   });
 }
@@ -247,7 +247,7 @@ void abort(const api_ptr& api, const request& r, responder responder) {
 
 void match(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_match, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+  with_body(api, r, reply, read_match, [api, reply, who = r.who()](const namespace_id& ns, keys_body x) {
     const auto lease = name_of(api, *who, x.held.name);
     const auto text = [named = lease.named](std::uint32_t matched) {
       auto out = ticket_front("lease", named) + "\"matched\":";
@@ -255,45 +255,45 @@ void match(const api_ptr& api, const request& r, responder responder) {
       out += '}';
       return out;
     };
-    api->service->match(space, lease.in_registry, x.held.length, api->options.limits.of(*who), std::move(x.keys),
+    api->service->match(ns, lease.in_registry, x.held.length, api->options.limits.of(*who), std::move(x.keys),
                         answer_with<std::uint32_t>(reply, text));
   });
 }
 
 void locate(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_locate, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+  with_body(api, r, reply, read_locate, [api, reply, who = r.who()](const namespace_id& ns, keys_body x) {
     const auto lease = name_of(api, *who, x.held.name);
     const auto answer = answer_results<std::vector<location>>(api, reply, ticket_front("lease", lease.named));
-    const auto answer_and_clear = [api, space, lease, answer](const result<std::vector<location>>& found) {
+    const auto answer_and_clear = [api, ns, lease, answer](const result<std::vector<location>>& found) {
       // Other shards may hold a lease that the caller never receives.
       if (!found && lease.is_fresh)
-        api->service->release(space, lease.in_registry, [](const result<void>&) {});
+        api->service->release(ns, lease.in_registry, [](const result<void>&) {});
       answer(found);
     };
-    api->service->locate(space, x.rank, lease.in_registry, x.held.length, api->options.limits.of(*who),
-                         std::move(x.keys), answer_and_clear);
+    api->service->locate(ns, x.rank, lease.in_registry, x.held.length, api->options.limits.of(*who), std::move(x.keys),
+                         answer_and_clear);
   });
 }
 
 void exists(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_keys, [api, reply](const namespace_id& space, keys_body x) {
-    api->service->exists(space, x.rank, std::move(x.keys), answer_results<std::vector<std::uint8_t>>(api, reply));
+  with_body(api, r, reply, read_keys, [api, reply](const namespace_id& ns, keys_body x) {
+    api->service->exists(ns, x.rank, std::move(x.keys), answer_results<std::vector<std::uint8_t>>(api, reply));
   });
 }
 
 void renew(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_lease, [api, reply, who = r.who()](const namespace_id& space, const lease_body& x) {
-    api->service->renew(space, api->tickets.in_registry(*who, x.lease), x.length, answer_nothing(reply));
+  with_body(api, r, reply, read_lease, [api, reply, who = r.who()](const namespace_id& ns, const lease_body& x) {
+    api->service->renew(ns, api->tickets.in_registry(*who, x.lease), x.length, answer_nothing(reply));
   });
 }
 
 void release(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_lease, [api, reply, who = r.who()](const namespace_id& space, const lease_body& x) {
-    api->service->release(space, api->tickets.in_registry(*who, x.lease), answer_nothing(reply));
+  with_body(api, r, reply, read_lease, [api, reply, who = r.who()](const namespace_id& ns, const lease_body& x) {
+    api->service->release(ns, api->tickets.in_registry(*who, x.lease), answer_nothing(reply));
   });
 }
 
@@ -302,8 +302,8 @@ void get_key(const api_ptr& api, const request& r, responder responder) {
   const auto key = read_key(r.path("key"), "key", api->options);
   if (!key)
     return send(reply, to_response(key.error()));
-  with_space(api, r, reply, [api, reply, key = *key](const namespace_id& space) {
-    api->service->look_up(space, key,
+  with_namespace(api, r, reply, [api, reply, key = *key](const namespace_id& ns) {
+    api->service->look_up(ns, key,
                           answer_with<key_reply>(reply, [key](const key_reply& x) { return key_text(key, x); }));
   });
 }
@@ -313,17 +313,17 @@ void get_key(const api_ptr& api, const request& r, responder responder) {
 
 void erase(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_keys, [api, reply](const namespace_id& space, keys_body x) {
-    api->service->erase(space, x.rank, std::move(x.keys), answer_results<std::vector<std::uint8_t>>(api, reply));
+  with_body(api, r, reply, read_keys, [api, reply](const namespace_id& ns, keys_body x) {
+    api->service->erase(ns, x.rank, std::move(x.keys), answer_results<std::vector<std::uint8_t>>(api, reply));
   });
 }
 
 void clear(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   const auto read = [](const request& x, const options&) { return read_optional_rank(x); };
-  with_body(api, r, reply, read, [api, reply, who = r.who()](const namespace_id& space, rank_number rank) {
-    api->service->clear(space, rank, answer_with<std::uint64_t>(reply, [who, space](std::uint64_t pages) {
-                          report(*who, "cleared", to_string(space));
+  with_body(api, r, reply, read, [api, reply, who = r.who()](const namespace_id& ns, rank_number rank) {
+    api->service->clear(ns, rank, answer_with<std::uint64_t>(reply, [who, ns](std::uint64_t pages) {
+                          report(*who, "cleared", to_string(ns));
                           std::string out = R"({"pages":)";
                           append_json(out, pages);
                           out += '}';

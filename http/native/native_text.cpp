@@ -164,7 +164,7 @@ std::string cluster_text(const cluster_stats& x) {
     members one(out);
     one.add("address", peer.address).add("node", peer.node).add("state", standing_of(peer));
     one.add("lag_us", peer.lag_us);
-    one.add("trouble", peer.trouble).add("namespaces", peer.spaces).add("asked", peer.asked).add("had", peer.had);
+    one.add("trouble", peer.trouble).add("namespaces", peer.namespaces).add("asked", peer.asked).add("had", peer.had);
     one.add("late", peer.late).add("pages", peer.pages).add("bytes", peer.bytes).add("failed", peer.failed);
     one.add("learned_keys", peer.learned_keys);
     one.add("file_pages", peer.file_pages).add("file_bytes", peer.file_bytes).add("files_stale", peer.files_stale);

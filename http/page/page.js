@@ -186,9 +186,9 @@ function legend() {
           drawn("rect", { class: state, width: 10, height: 10, rx: 2 })), state));
 }
 
-function ranks(spaces) {
-  return spaces.flatMap((space) => space.ranks.map((rank) => {
-    const name = `${space.name}, rank ${rank.rank}`;
+function ranks(list) {
+  return list.flatMap((ns) => ns.ranks.map((rank) => {
+    const name = `${ns.name}, rank ${rank.rank}`;
     const said = STATES.map((state) => `${count(rank.slots[state])} ${state}`).join(", ");
     const kept = rank.kept_by === "engine" ? " in a file of its engine" : "";
     return element("div", { class: "rank" }, element("h3", {}, name),
@@ -219,10 +219,10 @@ function tiers(x) {
   ], "");
 }
 
-function namespaces(spaces) {
+function namespaces(list) {
   return table(
     ["name", "model", "ranks", "page", "keys", "room for", "leases", "hit ratio", "lookups", "load", "save", "evicted"],
-    spaces.map((s) => {
+    list.map((s) => {
       const m = s.last_minute;
       const each = (v) => rate(m.seconds > 0 ? v / m.seconds : 0);
       const most = s.capacity.bounded_by ? `${count(s.capacity.keys)} (${s.capacity.bounded_by})` : "–";

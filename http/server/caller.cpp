@@ -16,9 +16,9 @@ caller_ptr forever(const caller& x) noexcept {
 
 } // namespace
 
-bool caller::may_use(std::string_view space) const noexcept {
-  return !is_limited() || std::ranges::any_of(namespaces, [space](std::string_view x) {
-    return x.ends_with('*') ? space.starts_with(x.substr(0, x.size() - 1)) : space == x;
+bool caller::may_use(std::string_view ns) const noexcept {
+  return !is_limited() || std::ranges::any_of(namespaces, [ns](std::string_view x) {
+    return x.ends_with('*') ? ns.starts_with(x.substr(0, x.size() - 1)) : ns == x;
   });
 }
 

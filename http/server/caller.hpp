@@ -21,7 +21,7 @@ struct caller {
 
   bool is_limited() const noexcept { return !namespaces.empty(); }
   /// Whether a namespace of this name is among those of the caller. All others do not exist for it.
-  bool may_use(std::string_view space) const noexcept;
+  bool may_use(std::string_view ns) const noexcept;
   /// Whether the caller is an authenticated administrator, by a token or by access to the Unix socket. Salts separate
   /// tenants: without tokens, they are hidden from other programs of the host.
   bool may_see_salts() const noexcept;

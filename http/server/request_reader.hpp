@@ -28,7 +28,7 @@ public:
   request_reader& operator=(const request_reader&) = delete;
 
   /// The memory for the next bytes. Never empty; valid until the next call of a non-const function.
-  std::span<char> space();
+  std::span<char> ns();
   /// That many bytes have been put there.
   void received(std::size_t bytes) noexcept;
 

@@ -57,9 +57,9 @@ public:
 private:
   void start_handshake() override { on_handshake(true); }
 
-  void start_read(std::span<char> space) override {
+  void start_read(std::span<char> ns) override {
     socket_.async_read_some(
-        asio::buffer(space.data(), space.size()),
+        asio::buffer(ns.data(), ns.size()),
         [self = shared_from_this()](const error_code& ec, std::size_t bytes) { self->on_read(ec ? 0 : bytes); });
   }
 
@@ -117,9 +117,9 @@ private:
     socket.shutdown(tcp_socket::shutdown_send, ignored);
   }
 
-  void start_read(std::span<char> space) override {
+  void start_read(std::span<char> ns) override {
     is_reading_ = true;
-    stream_.async_read_some(asio::buffer(space.data(), space.size()),
+    stream_.async_read_some(asio::buffer(ns.data(), ns.size()),
                             [self = shared_from_this()](const error_code& ec, std::size_t bytes) {
                               self->is_reading_ = false;
                               self->on_read(ec ? 0 : bytes);

@@ -18,17 +18,17 @@ class api {
 public:
   api(slots::service_ptr service, const options& options)
       : service_(std::move(service)), options_(options), keys_(options.key_secret), rules_{options.max_keys, keys_},
-        default_space_(slots::make_space(options.prefix + std::string{default_namespace}, 0)) {}
+        default_namespace_(slots::make_namespace(options.prefix + std::string{default_namespace}, 0)) {}
 
   void initialize(const request& r, responder reply) const {
     const auto rank = slots::rank_from_text(r.path("rank"));
     const auto wanted = read_initialize(r.body());
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(r, wanted->space, true);
-    if (!space)
-      return refuse(std::move(reply), space.error());
-    slots::register_rank(service_, *space, *rank, wanted->pages, {options_.max_namespaces, options_.prefix},
+    const auto ns = namespace_of(r, wanted->ns, true);
+    if (!ns)
+      return refuse(std::move(reply), ns.error());
+    slots::register_rank(service_, *ns, *rank, wanted->pages, {options_.max_namespaces, options_.prefix},
                          [to = share(std::move(reply))](result<void> done) {
                            if (!done)
                              return slots::fail_initialize(to, done.error());
@@ -41,18 +41,17 @@ public:
     auto wanted = read_keys(r.body(), rules_);
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(r, wanted->space);
-    if (!space)
-      return refuse(std::move(reply), space.error());
-    service_->exists(
-        (*space)->id, *rank, std::move(wanted->keys),
-        [to = share(std::move(reply)), space = *space, rank = *rank](result<std::vector<std::uint8_t>> codes) {
-          if (!codes)
-            return slots::fail_call(to, codes.error(), space, rank);
-          std::string out = R"({"exists":)";
-          slots::append_found(out, *codes);
-          std::move(*to).send(response::json(out += '}'));
-        });
+    const auto ns = namespace_of(r, wanted->ns);
+    if (!ns)
+      return refuse(std::move(reply), ns.error());
+    service_->exists((*ns)->id, *rank, std::move(wanted->keys),
+                     [to = share(std::move(reply)), ns = *ns, rank = *rank](result<std::vector<std::uint8_t>> codes) {
+                       if (!codes)
+                         return slots::fail_call(to, codes.error(), ns, rank);
+                       std::string out = R"({"exists":)";
+                       slots::append_found(out, *codes);
+                       std::move(*to).send(response::json(out += '}'));
+                     });
   }
 
   void reserve(const request& r, responder reply) const {
@@ -60,16 +59,15 @@ public:
     auto wanted = read_reserve(r.body(), rules_);
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(r, wanted->space);
-    if (!space)
-      return refuse(std::move(reply), space.error());
+    const auto ns = namespace_of(r, wanted->ns);
+    if (!ns)
+      return refuse(std::move(reply), ns.error());
     auto& pages = wanted->wanted;
-    service_->allocate((*space)->id, *rank, options_.reservation_deadline, std::move(pages.keys),
-                       std::move(pages.parents),
-                       [to = share(std::move(reply)), space = *space, rank = *rank,
+    service_->allocate((*ns)->id, *rank, options_.reservation_deadline, std::move(pages.keys), std::move(pages.parents),
+                       [to = share(std::move(reply)), ns = *ns, rank = *rank,
                         places = std::move(pages.places)](result<std::vector<location>> given) {
                          if (!given)
-                           return slots::fail_call(to, given.error(), space, rank);
+                           return slots::fail_call(to, given.error(), ns, rank);
                          std::move(*to).send(response::json(reserved(places, *given)));
                        });
   }
@@ -79,10 +77,10 @@ public:
     auto done = read_confirm(r.body(), rules_);
     if (!rank || !done)
       return refuse(std::move(reply), !rank ? rank.error() : done.error());
-    const auto space = space_of(r, done->space);
-    if (!space)
-      return refuse(std::move(reply), space.error());
-    slots::finish_writing(service_, *space, *rank, std::move(done->pages), refused_, share(std::move(reply)));
+    const auto ns = namespace_of(r, done->ns);
+    if (!ns)
+      return refuse(std::move(reply), ns.error());
+    slots::finish_writing(service_, *ns, *rank, std::move(done->pages), refused_, share(std::move(reply)));
   }
 
   void locate(const request& r, responder reply) const {
@@ -90,19 +88,18 @@ public:
     auto wanted = read_keys(r.body(), rules_);
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(r, wanted->space);
-    if (!space)
-      return refuse(std::move(reply), space.error());
-    service_->protect(
-        (*space)->id, *rank, false, options_.protect_for, options_.limits.readers_share_of(*r.who()),
-        std::move(wanted->keys),
-        [to = share(std::move(reply)), space = *space, rank = *rank](result<std::vector<location>> found) {
-          if (!found)
-            return slots::fail_call(to, found.error(), space, rank);
-          std::string out = R"({"indices":)";
-          slots::append_slots(out, *found);
-          std::move(*to).send(response::json(out += '}'));
-        });
+    const auto ns = namespace_of(r, wanted->ns);
+    if (!ns)
+      return refuse(std::move(reply), ns.error());
+    service_->protect((*ns)->id, *rank, false, options_.protect_for, options_.limits.readers_share_of(*r.who()),
+                      std::move(wanted->keys),
+                      [to = share(std::move(reply)), ns = *ns, rank = *rank](result<std::vector<location>> found) {
+                        if (!found)
+                          return slots::fail_call(to, found.error(), ns, rank);
+                        std::string out = R"({"indices":)";
+                        slots::append_slots(out, *found);
+                        std::move(*to).send(response::json(out += '}'));
+                      });
   }
 
   void erase(const request& r, responder reply) const {
@@ -110,14 +107,14 @@ public:
     auto wanted = read_keys(r.body(), rules_);
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(r, wanted->space);
-    if (!space)
-      return refuse(std::move(reply), space.error());
+    const auto ns = namespace_of(r, wanted->ns);
+    if (!ns)
+      return refuse(std::move(reply), ns.error());
     service_->erase(
-        (*space)->id, *rank, std::move(wanted->keys),
-        [to = share(std::move(reply)), space = *space, rank = *rank](const result<std::vector<std::uint8_t>>& codes) {
+        (*ns)->id, *rank, std::move(wanted->keys),
+        [to = share(std::move(reply)), ns = *ns, rank = *rank](const result<std::vector<std::uint8_t>>& codes) {
           if (!codes)
-            return slots::fail_call(to, codes.error(), space, rank);
+            return slots::fail_call(to, codes.error(), ns, rank);
           std::move(*to).send(response::no_content());
         });
   }
@@ -127,13 +124,13 @@ public:
     const auto name = read_clear(r.body());
     if (!rank || !name)
       return refuse(std::move(reply), !rank ? rank.error() : name.error());
-    const auto space = space_of(r, *name);
-    if (!space)
-      return refuse(std::move(reply), space.error());
-    service_->clear((*space)->id, *rank,
-                    [to = share(std::move(reply)), space = *space, rank = *rank](const result<std::uint64_t>& pages) {
+    const auto ns = namespace_of(r, *name);
+    if (!ns)
+      return refuse(std::move(reply), ns.error());
+    service_->clear((*ns)->id, *rank,
+                    [to = share(std::move(reply)), ns = *ns, rank = *rank](const result<std::uint64_t>& pages) {
                       if (!pages)
-                        return slots::fail_call(to, pages.error(), space, rank);
+                        return slots::fail_call(to, pages.error(), ns, rank);
                       std::move(*to).send(response::no_content());
                     });
   }
@@ -142,19 +139,19 @@ private:
   static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
 
   /// The namespace `given` in the body, below the one of the path, if there is one.
-  accepted<slots::space_ptr> space_of(const request& r, const std::string& given, bool makes = false) const {
-    auto space = default_space_;
+  accepted<slots::namespace_ptr> namespace_of(const request& r, const std::string& given, bool makes = false) const {
+    auto ns = default_namespace_;
     if (const auto base = r.path("namespace"); !base.empty()) {
       const auto name = slots::checked_name(base);
       if (!name)
         return tl::unexpected(name.error());
-      space = slots::make_space(options_.prefix + *name + std::string{between} + given, 0);
+      ns = slots::make_namespace(options_.prefix + *name + std::string{between} + given, 0);
     } else if (given != default_namespace) {
-      space = slots::make_space(options_.prefix + given, 0);
+      ns = slots::make_namespace(options_.prefix + given, 0);
     }
-    if (auto wrong = slots::check_space(r, *space, makes))
+    if (auto wrong = slots::check_namespace(r, *ns, makes))
       return tl::unexpected(std::move(*wrong));
-    return space;
+    return ns;
   }
 
   /// A character that no client's name has, so that no two pairs of path and body name the same namespace.
@@ -179,7 +176,7 @@ private:
   const options options_;
   const slots::client_keys keys_;
   const slots::body_rules rules_;
-  const slots::space_ptr default_space_;
+  const slots::namespace_ptr default_namespace_;
   const std::shared_ptr<slots::refusals> refused_ = std::make_shared<slots::refusals>("sglang", options_.count_refused);
 };
 

@@ -10,7 +10,7 @@ namespace {
 /// Members that all bodies have.
 struct opened {
   simdjson::dom::object body;
-  std::string space;
+  std::string ns;
 };
 
 accepted<opened> open(std::string_view text) {
@@ -20,10 +20,10 @@ accepted<opened> open(std::string_view text) {
   const auto given = optional_string_member(*body, "namespace");
   if (!given)
     return tl::unexpected(given.error());
-  auto space = slots::checked_name(given->value_or(default_namespace));
-  if (!space)
-    return tl::unexpected(space.error());
-  return opened{*body, std::move(*space)};
+  auto ns = slots::checked_name(given->value_or(default_namespace));
+  if (!ns)
+    return tl::unexpected(ns.error());
+  return opened{*body, std::move(*ns)};
 }
 
 } // namespace
@@ -35,7 +35,7 @@ accepted<initialize_body> read_initialize(std::string_view text) {
   const auto pages = unsigned_member(x->body, "num_pages", 1, std::numeric_limits<std::uint32_t>::max());
   if (!pages)
     return tl::unexpected(pages.error());
-  return initialize_body{std::move(x->space), static_cast<std::uint32_t>(*pages)};
+  return initialize_body{std::move(x->ns), static_cast<std::uint32_t>(*pages)};
 }
 
 accepted<reserve_body> read_reserve(std::string_view text, const slots::body_rules& rules) {
@@ -48,7 +48,7 @@ accepted<reserve_body> read_reserve(std::string_view text, const slots::body_rul
   auto wanted = slots::read_wanted(*list, "keys", rules, false);
   if (!wanted)
     return tl::unexpected(wanted.error());
-  return reserve_body{std::move(x->space), std::move(*wanted)};
+  return reserve_body{std::move(x->ns), std::move(*wanted)};
 }
 
 accepted<confirm_body> read_confirm(std::string_view text, const slots::body_rules& rules) {
@@ -58,7 +58,7 @@ accepted<confirm_body> read_confirm(std::string_view text, const slots::body_rul
   auto pages = slots::read_written(x->body, "written_keys_to_confirm", "pages_to_release", rules);
   if (!pages)
     return tl::unexpected(pages.error());
-  return confirm_body{std::move(x->space), std::move(*pages)};
+  return confirm_body{std::move(x->ns), std::move(*pages)};
 }
 
 accepted<keys_body> read_keys(std::string_view text, const slots::body_rules& rules) {
@@ -71,7 +71,7 @@ accepted<keys_body> read_keys(std::string_view text, const slots::body_rules& ru
   auto keys = slots::read_keys(*list, "keys", rules);
   if (!keys)
     return tl::unexpected(keys.error());
-  return keys_body{std::move(x->space), std::move(*keys)};
+  return keys_body{std::move(x->ns), std::move(*keys)};
 }
 
 accepted<std::string> read_clear(std::string_view text) {
@@ -80,7 +80,7 @@ accepted<std::string> read_clear(std::string_view text) {
   auto x = open(text);
   if (!x)
     return tl::unexpected(x.error());
-  return std::move(x->space);
+  return std::move(x->ns);
 }
 
 } // namespace troupe::http::sglang

@@ -17,25 +17,25 @@ inline constexpr std::string_view default_namespace = "kv";
 
 /// POST /{rank}/initialize
 struct initialize_body {
-  std::string space;
+  std::string ns;
   std::uint32_t pages = 0;
 };
 
 /// POST /{rank}/reserve_and_allocate_page_indices
 struct reserve_body {
-  std::string space;
+  std::string ns;
   slots::wanted_pages wanted;
 };
 
 /// POST /{rank}/confirm_write
 struct confirm_body {
-  std::string space;
+  std::string ns;
   slots::written_pages pages;
 };
 
 /// POST /{rank}/exists, get_page_indices and delete_keys
 struct keys_body {
-  std::string space;
+  std::string ns;
   std::vector<key_digest> keys;
 };
 

@@ -11,8 +11,8 @@
 
 namespace troupe::http::slots {
 
-space_ptr make_space(std::string name, std::uint32_t world_size) {
-  space out;
+namespace_ptr make_namespace(std::string name, std::uint32_t world_size) {
+  ns out;
   out.spec.name = std::move(name);
   // Names are not part of an identity, and nothing else distinguishes these namespaces.
   out.spec.model = out.spec.name;
@@ -22,38 +22,38 @@ space_ptr make_space(std::string name, std::uint32_t world_size) {
   out.options.slot_index = true;
   out.options.origin = namespace_origin::wire;
   out.id = out.spec.id();
-  return std::make_shared<const space>(std::move(out));
+  return std::make_shared<const ns>(std::move(out));
 }
 
 namespace {
 
-std::string not_initialized(const space& space) {
-  return "namespace \"" + space.spec.name + "\" is not initialized; initialize it first";
+std::string not_initialized(const ns& ns) {
+  return "namespace \"" + ns.spec.name + "\" is not initialized; initialize it first";
 }
 
 } // namespace
 
-std::optional<rejection> check_space(const request& r, const space& space, bool makes) {
-  if (r.who()->may_use(space.spec.name))
+std::optional<rejection> check_namespace(const request& r, const ns& ns, bool makes) {
+  if (r.who()->may_use(ns.spec.name))
     return std::nullopt;
   if (makes)
-    return rejection{status::forbidden, "the token is limited to other namespaces than \"" + space.spec.name + "\""};
-  return rejection{status::not_found, not_initialized(space)};
+    return rejection{status::forbidden, "the token is limited to other namespaces than \"" + ns.spec.name + "\""};
+  return rejection{status::not_found, not_initialized(ns)};
 }
 
-void register_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,
-                   const space_limit& limit, std::function<void(result<void>)> then) {
-  service->register_rank(space->id, rank, pages, [=](result<void> registered) {
+void register_rank(const service_ptr& service, const namespace_ptr& ns, rank_number rank, std::uint32_t pages,
+                   const namespace_limit& limit, std::function<void(result<void>)> then) {
+  service->register_rank(ns->id, rank, pages, [=](result<void> registered) {
     if (registered || registered.error().code != errc::unknown_namespace)
       return then(std::move(registered));
     if (service->names().count_with_prefix(limit.prefix) >= limit.most)
-      return then(fail(errc::limit_exceeded, "namespace \"" + space->spec.name + "\" would exceed the limit of " +
+      return then(fail(errc::limit_exceeded, "namespace \"" + ns->spec.name + "\" would exceed the limit of " +
                                                  std::to_string(limit.most) +
                                                  " namespaces that clients may create; remove an unused one"));
-    service->add_namespace(space->spec, space->options, [=](result<void> added) {
+    service->add_namespace(ns->spec, ns->options, [=](result<void> added) {
       if (!added)
         return then(std::move(added));
-      service->register_rank(space->id, rank, pages, then);
+      service->register_rank(ns->id, rank, pages, then);
     });
   });
 }
@@ -75,11 +75,11 @@ void fail_initialize(const shared_responder& to, const error& why) {
   std::move(*to).fail(why);
 }
 
-void fail_call(const shared_responder& to, const error& why, const space_ptr& space, rank_number rank) {
+void fail_call(const shared_responder& to, const error& why, const namespace_ptr& ns, rank_number rank) {
   switch (why.code) {
   case errc::unknown_namespace:
   case errc::out_of_range:
-    return std::move(*to).fail(status::not_found, "rank " + std::to_string(rank) + " of " + not_initialized(*space));
+    return std::move(*to).fail(status::not_found, "rank " + std::to_string(rank) + " of " + not_initialized(*ns));
   case errc::busy:
     return std::move(*to).fail(status::service_unavailable, why.text);
   default:
@@ -87,7 +87,7 @@ void fail_call(const shared_responder& to, const error& why, const space_ptr& sp
   }
 }
 
-void finish_writing(const service_ptr& service, const space_ptr& space, rank_number rank, written_pages pages,
+void finish_writing(const service_ptr& service, const namespace_ptr& ns, rank_number rank, written_pages pages,
                     const std::shared_ptr<refusals>& refused, const shared_responder& to) {
   const auto end = [=, impossible = pages.impossible] {
     refused->note("page numbers of rank " + std::to_string(rank), impossible, errc::out_of_range);
@@ -96,18 +96,18 @@ void finish_writing(const service_ptr& service, const space_ptr& space, rank_num
   const auto release = [=, released = std::make_shared<std::vector<slot_number>>(std::move(pages.released))] {
     if (released->empty())
       return end();
-    service->reclaim(space->id, rank, std::move(*released), [=](result<std::vector<std::uint8_t>> codes) {
+    service->reclaim(ns->id, rank, std::move(*released), [=](result<std::vector<std::uint8_t>> codes) {
       if (!codes)
-        return fail_call(to, codes.error(), space, rank);
+        return fail_call(to, codes.error(), ns, rank);
       refused->note("releases of rank " + std::to_string(rank), *codes);
       end();
     });
   };
   if (pages.written.empty())
     return release();
-  service->confirm(space->id, rank, std::move(pages.written), [=](result<std::vector<std::uint8_t>> codes) {
+  service->confirm(ns->id, rank, std::move(pages.written), [=](result<std::vector<std::uint8_t>> codes) {
     if (!codes)
-      return fail_call(to, codes.error(), space, rank);
+      return fail_call(to, codes.error(), ns, rank);
     refused->note("confirmations of rank " + std::to_string(rank), *codes);
     release();
   });

@@ -1,7 +1,7 @@
 #include "http/status/status_report.hpp"
 
 #include "http/server/json_members.hpp"
-#include "http/status/space_capacity.hpp"
+#include "http/status/namespace_capacity.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -139,7 +139,7 @@ void append_slots(std::string& out, const rank_info& x) {
       .end();
 }
 
-void append_rank(std::string& out, const status_report& x, const namespace_id& space, const rank_info& rank,
+void append_rank(std::string& out, const status_report& x, const namespace_id& ns, const rank_info& rank,
                  const rank_stats* known) {
   json_members m(out);
   m.add("rank", rank.rank).add("kept_by", known != nullptr ? "node" : "engine");
@@ -167,44 +167,44 @@ void append_rank(std::string& out, const status_report& x, const namespace_id& s
       .add("saved_pages", known->io.saved_pages)
       .add("memory_hits", known->io.memory_hits)
       .end();
-  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, space, known->rank), true,
+  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, ns, known->rank), true,
                   false);
   m.end();
 }
 
-void append_namespace(std::string& out, const status_report& x, const namespace_info& space,
+void append_namespace(std::string& out, const status_report& x, const namespace_info& ns,
                       const std::map<rank_key, const rank_stats*>& known, std::size_t& ranks_left) {
-  const auto id = space.spec.id();
+  const auto id = ns.spec.id();
   json_members m(out);
-  m.add("name", space.spec.name).add("id", to_string(id)).add("model", space.spec.model);
-  m.add("world_size", space.spec.world_size).add("page_bytes", space.spec.geometry.page_bytes());
-  m.add("keys", space.keys).add("complete_keys", space.complete_keys).add("leases", space.leases);
-  m.add("reservations", space.reservations);
+  m.add("name", ns.spec.name).add("id", to_string(id)).add("model", ns.spec.model);
+  m.add("world_size", ns.spec.world_size).add("page_bytes", ns.spec.geometry.page_bytes());
+  m.add("keys", ns.keys).add("complete_keys", ns.complete_keys).add("leases", ns.leases);
+  m.add("reservations", ns.reservations);
   json_members(m.key("total"))
-      .add("lookups", space.lookups.requests)
-      .add("asked_keys", space.lookups.asked_keys)
-      .add("found_keys", space.lookups.found_keys)
-      .add("evicted_keys", space.evicted_keys)
+      .add("lookups", ns.lookups.requests)
+      .add("asked_keys", ns.lookups.asked_keys)
+      .add("found_keys", ns.lookups.found_keys)
+      .add("evicted_keys", ns.evicted_keys)
       .end();
   append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, id), false, false);
   std::vector<const rank_stats*> kept;
-  for (const auto& rank : space.ranks.items) {
+  for (const auto& rank : ns.ranks.items) {
     const auto found = known.find({id, static_cast<rank_number>(rank.rank)});
     kept.push_back(found == known.end() ? nullptr : found->second);
   }
-  const auto most = capacity_of(space, kept, {x.arena_bytes, x.extent_bytes, x.made_slabs_limit});
+  const auto most = capacity_of(ns, kept, {x.arena_bytes, x.extent_bytes, x.made_slabs_limit});
   json_members(m.key("capacity"))
       .add("keys", most.keys)
       .add("pages", most.pages)
       .add("bytes", most.bytes)
       .add("bounded_by", most.bounded_by)
       .end();
-  const auto shown = std::min(space.ranks.size(), ranks_left);
+  const auto shown = std::min(ns.ranks.size(), ranks_left);
   ranks_left -= shown;
   std::size_t next = 0;
-  append_list(m.key("ranks"), std::span(space.ranks.items).first(shown),
+  append_list(m.key("ranks"), std::span(ns.ranks.items).first(shown),
               [&](const rank_info& rank) { append_rank(out, x, id, rank, kept[next++]); });
-  m.add("ranks_omitted", std::uint64_t{space.ranks.size() - shown}).end();
+  m.add("ranks_omitted", std::uint64_t{ns.ranks.size() - shown}).end();
 }
 
 void append_clients(std::string& out, const status_report& x) {
@@ -214,7 +214,7 @@ void append_clients(std::string& out, const status_report& x) {
   append_list(m.key("list"), std::span(x.stats.attached).first(shown), [&](const client_stats& c) {
     json_members(out)
         .add("name", c.name)
-        .add("namespace", c.space_name)
+        .add("namespace", c.namespace_name)
         .add("process", std::int64_t{c.process})
         .add("elsewhere", c.elsewhere)
         .add("attached_s", seconds_of(c.attached_for))
@@ -270,19 +270,19 @@ void append_history(std::string& out, const status_report& x) {
 
 } // namespace
 
-activity_totals totals_of(const node_stats& stats, const std::vector<namespace_info>& spaces,
+activity_totals totals_of(const node_stats& stats, const std::vector<namespace_info>& namespaces,
                           const request_latencies& latencies) {
   activity_totals out;
   std::map<namespace_id, std::uint64_t> page_bytes;
-  for (const auto& x : spaces) {
+  for (const auto& x : namespaces) {
     const auto id = x.spec.id();
     page_bytes.emplace(id, x.spec.geometry.page_bytes());
-    out.spaces.push_back({id, x.lookups.requests, x.lookups.asked_keys, x.lookups.found_keys, x.evicted_keys});
+    out.namespaces.push_back({id, x.lookups.requests, x.lookups.asked_keys, x.lookups.found_keys, x.evicted_keys});
   }
   for (const auto& x : stats.ranks) {
-    const auto found = page_bytes.find(x.space);
+    const auto found = page_bytes.find(x.ns);
     const auto bytes = found == page_bytes.end() ? x.io.frame_bytes : found->second;
-    out.ranks.push_back({x.space, x.rank, x.io.loaded_pages * bytes, x.io.saved_pages * bytes});
+    out.ranks.push_back({x.ns, x.rank, x.io.loaded_pages * bytes, x.io.saved_pages * bytes});
   }
   std::uint64_t ignored = 0;
   latencies.of(request_kind::match).add_to(out.lookup_times, ignored);
@@ -314,10 +314,10 @@ void add_notices(std::vector<warning>& to, const status_report& x, const opened_
 }
 
 std::string status_text(status_report x) {
-  std::ranges::sort(x.spaces, {}, [](const namespace_info& s) -> const std::string& { return s.spec.name; });
+  std::ranges::sort(x.namespaces, {}, [](const namespace_info& s) -> const std::string& { return s.spec.name; });
   std::map<rank_key, const rank_stats*> known;
   for (const auto& rank : x.stats.ranks)
-    known.emplace(rank_key{rank.space, rank.rank}, &rank);
+    known.emplace(rank_key{rank.ns, rank.rank}, &rank);
   std::string out;
   json_members m(out);
   append_node(m.key("node"), x);
@@ -344,10 +344,10 @@ std::string status_text(status_report x) {
   append_tiers(m.key("tiers"), x);
   append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before), false, true);
   auto ranks_left = ranks_most;
-  const auto shown = std::min(x.spaces.size(), spaces_most);
-  append_list(m.key("namespaces"), std::span(x.spaces).first(shown),
-              [&](const namespace_info& space) { append_namespace(out, x, space, known, ranks_left); });
-  m.add("namespaces_omitted", std::uint64_t{x.spaces.size() - shown});
+  const auto shown = std::min(x.namespaces.size(), namespaces_most);
+  append_list(m.key("namespaces"), std::span(x.namespaces).first(shown),
+              [&](const namespace_info& ns) { append_namespace(out, x, ns, known, ranks_left); });
+  m.add("namespaces_omitted", std::uint64_t{x.namespaces.size() - shown});
   append_clients(m.key("clients"), x);
   if (x.serves_lmcache)
     append_lmcache(m.key("lmcache"), x);

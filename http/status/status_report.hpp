@@ -57,7 +57,7 @@ struct status_report {
   std::uint64_t made_slabs_limit = 0;
 
   node_stats stats;
-  std::vector<namespace_info> spaces;
+  std::vector<namespace_info> namespaces;
   /// Whether LMCache's clients are served, the first of them, and their total number.
   bool serves_lmcache = false;
   std::vector<lmcache::client_info> lmcache_clients;
@@ -73,14 +73,14 @@ struct status_report {
 };
 
 /// The totals that the history samples.
-activity_totals totals_of(const node_stats& stats, const std::vector<namespace_info>& spaces,
+activity_totals totals_of(const node_stats& stats, const std::vector<namespace_info>& namespaces,
                           const request_latencies& latencies);
 
 /// Adds notices that follow from a node's numbers and have no other source.
 void add_notices(std::vector<warning>& to, const status_report& x, const opened_parts& opened);
 
 /// No more namespaces and ranks are listed than `/metrics` lists by name; the rest is counted.
-inline constexpr std::size_t spaces_most = 64;
+inline constexpr std::size_t namespaces_most = 64;
 inline constexpr std::size_t ranks_most = 512;
 inline constexpr std::size_t clients_most = 256;
 

@@ -49,7 +49,7 @@ void status_service::gather(std::function<void(result<numbers>)> then) const {
   parts_.service->describe({}, [all](result<std::vector<namespace_info>> x) {
     if (!x)
       return all->part_failed(std::move(x.error()));
-    all->value().spaces = std::move(*x);
+    all->value().namespaces = std::move(*x);
     all->part_done();
   });
 }
@@ -89,11 +89,11 @@ std::string status_service::text_of(numbers x, bool with_history) const {
     out.lmcache_clients_connected = services.lmcache->list.size();
   }
   out.stats = std::move(x.stats);
-  out.spaces = std::move(x.spaces);
+  out.namespaces = std::move(x.namespaces);
   out.warnings = warnings_of(services.condition.get());
   add_notices(out.warnings, out, services.opened);
   if (services.latencies)
-    out.totals = totals_of(out.stats, out.spaces, *services.latencies);
+    out.totals = totals_of(out.stats, out.namespaces, *services.latencies);
   out.before = out.totals;
   out.with_history = with_history;
   {
@@ -119,7 +119,7 @@ void status_service::sample() {
     // A node that does not answer in time gets a gap in its history.
     if (!x || !self->parts_.services.latencies)
       return;
-    auto totals = totals_of(x->stats, x->spaces, *self->parts_.services.latencies);
+    auto totals = totals_of(x->stats, x->namespaces, *self->parts_.services.latencies);
     const std::lock_guard guard(self->mutex_);
     self->history_.observe(std::chrono::steady_clock::now(), unix_now(), std::move(totals));
   });

@@ -46,7 +46,7 @@ public:
 private:
   struct numbers {
     node_stats stats;
-    std::vector<namespace_info> spaces;
+    std::vector<namespace_info> namespaces;
   };
 
   status_service(caf::actor_system& system, status_sources parts);

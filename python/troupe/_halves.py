@@ -47,7 +47,7 @@ def connection(options):
         return found
 
 
-class Space:
+class Namespace:
     """A namespace, with the data that its struct points at."""
 
     def __init__(self, geometry, **members):
@@ -82,12 +82,12 @@ def reason_for_absence(function, handle):
 class Scheduler(Handle):
     destroyer = "troupe_scheduler_destroy"
 
-    def __init__(self, connected, space, engine):
+    def __init__(self, connected, ns, engine):
         super().__init__()
         self.connection = connected
         self.request, self.matched = _interface.Request(), _interface.Matched()
         self.out, self.events = _interface.Bytes(), _interface.Events()
-        call("troupe_scheduler_create", connected.handle, ctypes.byref(space.struct), ctypes.byref(engine),
+        call("troupe_scheduler_create", connected.handle, ctypes.byref(ns.struct), ctypes.byref(engine),
              ctypes.byref(self.handle))
 
     def absence(self):
@@ -186,11 +186,11 @@ class Scheduler(Handle):
 class Worker(Handle):
     destroyer = "troupe_worker_destroy"
 
-    def __init__(self, connected, space, engine, number, gpu):
+    def __init__(self, connected, ns, engine, number, gpu):
         super().__init__()
         self.connection = connected
         self.out, self.blocks, self.ended = _interface.Bytes(), _interface.Blocks(), _interface.Finished()
-        call("troupe_worker_create", connected.handle, ctypes.byref(space.struct), ctypes.byref(engine), number, gpu,
+        call("troupe_worker_create", connected.handle, ctypes.byref(ns.struct), ctypes.byref(engine), number, gpu,
              ctypes.byref(self.handle))
 
     def absence(self):
@@ -245,10 +245,10 @@ class Pages(Handle):
 
     destroyer = "troupe_pages_destroy"
 
-    def __init__(self, connected, space, options, views, blocks):
+    def __init__(self, connected, ns, options, views, blocks):
         super().__init__()
         self.connection = connected
-        call("troupe_pages_create", connected.handle, ctypes.byref(space.struct),
+        call("troupe_pages_create", connected.handle, ctypes.byref(ns.struct),
              ctypes.byref(_interface.PagesOptions(**options)), layers(views), len(views), blocks,
              ctypes.byref(self.handle))
 

@@ -62,13 +62,13 @@ class Pool:
         self.parts = []
         world_size, rank = place(config)
         for number, (size, views) in enumerate(sorted(by_size.items())):
-            space = _halves.Space(
+            ns = _halves.Namespace(
                 {"layers": len(views), "opaque_block_bytes": size}, world_size=world_size, name=options.namespace,
                 model=config.model_name or "", dtype=str(getattr(pool, "dtype", "")).removeprefix("torch."),
                 layout=f"sglang {pool.layout} {name} {number} of {len(by_size)} page {self.page_size}{spread(config)}",
                 hash_algorithm="sglang", salt=options.salt)
             made = {"rank": rank, "key_bytes": KEY_BYTES, "lease_seconds": options.lease_seconds}
-            self.parts.append(_halves.Pages(connection, space, made, views, blocks))
+            self.parts.append(_halves.Pages(connection, ns, made, views, blocks))
 
     def leading(self, keys):
         """The number of leading keys that exist."""

@@ -79,12 +79,12 @@ class TroupeConnector(KVConnectorBase_V1):
         self._blocks = kv_cache_config.num_blocks
         self._keys = resolve_keys(self._options.keys, vllm_config)
         self._engine = engine_options(vllm_config, self._options, self._keys, spec)
-        self._space = namespace(vllm_config, self._options, self._shape, self._keys)
-        identity, name = self._space.identity(self._engine)
+        self._ns = namespace(vllm_config, self._options, self._shape, self._keys)
+        identity, name = self._ns.identity(self._engine)
         # Both halves share it if they are in one process.
         self._connection = _halves.connection(self._options.connection(f"vllm-{os.getpid()}"))
         if role == KVConnectorRole.SCHEDULER:
-            self._half = _halves.Scheduler(self._connection, self._space, self._engine)
+            self._half = _halves.Scheduler(self._connection, self._ns, self._engine)
             self._init_scheduler(vllm_config, kv_cache_config)
             self._say_attached(f"namespace {name}, identity {identity}")
             if self._kv_transfer_config.kv_load_failure_policy != "recompute":
@@ -124,7 +124,7 @@ class TroupeConnector(KVConnectorBase_V1):
             raise _kv_shape.DoesNotFit(f"Troupe supports KV caches of NVIDIA GPUs and of CPUs, but this one is on "
                                        f"{device}: start vLLM without a KV connector")
         if self._half is None:
-            self._half = _halves.Worker(self._connection, self._space, self._engine, worker_number(), gpu)
+            self._half = _halves.Worker(self._connection, self._ns, self._engine, worker_number(), gpu)
         self._on_gpu = gpu >= 0
         self._half.register(views, self._blocks)
         self._say_attached(f"worker {worker_number()} with {self._blocks} blocks of {len(views)} layers")
@@ -526,7 +526,7 @@ def namespace(vllm_config, options, shape, keys):
     if ways > 1:
         # It decides which worker holds a token; a worker of a stage does not hold all of them.
         algorithm += f" cp {ways} interleave {interleave(vllm_config.parallel_config)}"
-    return _halves.Space(
+    return _halves.Namespace(
         shape.geometry(options.page_tokens), name=options.namespace, model=model.model, revision=model.revision or "",
         dtype=dtype, layout=_kv_shape.cpu_layout(shape.spec) if shape.on_cpu else "",
         hash_algorithm=algorithm, salt=salt)

@@ -35,7 +35,7 @@ public:
     how.node_name = "late node";
     how.data_dir = scratch_.path();
     how.statistics_interval = duration::zero();
-    how.namespaces = {small_space(1)};
+    how.namespaces = {small_namespace(1)};
     how.storage.ranks.assign(1, {std::uint64_t{64} * 8192 + 4096, {}});
     node_ = *start_node(system_, how);
     listeners_ = *open_listeners(system_, *node_, how);
@@ -57,19 +57,19 @@ private:
 };
 
 struct engine {
-  explicit engine(const std::string& node, bool may_be_absent = true, std::optional<namespace_spec> space = {},
+  explicit engine(const std::string& node, bool may_be_absent = true, std::optional<namespace_spec> ns = {},
                   duration attach_limit = std::chrono::milliseconds(100)) {
     connector::runtime_options how;
     how.node = node;
-    how.space_name = "small";
-    how.space = std::move(space);
+    how.namespace_name = "small";
+    how.ns = std::move(ns);
     how.threads = 2;
     how.window_bytes = 64 * 8192;
     how.attach_limit = attach_limit;
     how.node_may_be_absent = may_be_absent;
     runtime = *connector::runtime::create(how);
     options.block_tokens = 4;
-    memory = *replay::token_memory::create(small_space().geometry, 64, 1, {0});
+    memory = *replay::token_memory::create(small_namespace().geometry, 64, 1, {0});
   }
 
   void start() {
@@ -233,14 +233,14 @@ TEST_CASE("halves: an engine can shut down or reset its cache before its node is
 
 TEST_CASE("C-20 halves: a mismatch of shapes is reported as early as it can be detected", "[connector][hazards]") {
   late_node node;
-  auto other = small_space(1);
+  auto other = small_namespace(1);
   other.model = "another";
   engine x(node.address(), true, other);
   // Without any node.
   auto shape = x.options;
   shape.parallel.tensor_parallel = 2;
   CHECK(x.runtime->make_scheduler_half(shape).error().code == errc::identity_mismatch);
-  auto geometry = small_space().geometry;
+  auto geometry = small_namespace().geometry;
   ++geometry.layers;
   const auto taller = *replay::token_memory::create(geometry, 8, 1, {0});
   auto refused = *x.runtime->make_worker_half(x.options, 0);

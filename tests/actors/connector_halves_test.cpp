@@ -40,7 +40,7 @@ class halves_world {
 public:
   explicit halves_world(std::uint32_t world_size = 1) : actors_(config().caf), system_(actors_) {
     auto how = config();
-    how.namespaces = {small_space(world_size)};
+    how.namespaces = {small_namespace(world_size)};
     how.storage.ranks.assign(world_size, {std::uint64_t{64} * 8192 + 4096, {}});
     node_ = *start_node(system_, how);
     connection.where.local = node_->reception();
@@ -50,7 +50,7 @@ public:
     engine.block_tokens = page_tokens;
     std::vector<rank_number> ranks(world_size);
     std::iota(ranks.begin(), ranks.end(), rank_number{0});
-    memory = *replay::token_memory::create(small_space().geometry, device_blocks, 1, ranks);
+    memory = *replay::token_memory::create(small_namespace().geometry, device_blocks, 1, ranks);
   }
 
   ~halves_world() {
@@ -298,7 +298,7 @@ TEST_CASE("C-20 halves: an engine that does not match the namespace is refused w
   CHECK(connector::make_worker_half(world.system(), world.connection, world.engine, 2, {}).error().code ==
         errc::out_of_range);
 
-  auto geometry = small_space().geometry;
+  auto geometry = small_namespace().geometry;
   ++geometry.layers;
   const auto taller = *replay::token_memory::create(geometry, 8, 1, {0});
   auto half = *connector::make_worker_half(world.system(), world.connection, world.engine, 0, {});
@@ -430,7 +430,7 @@ TEST_CASE("halves: a KV cache can be unregistered and registered again at anothe
   CHECK(half.attached().error().code == errc::unreachable);
   CHECK(load("second") == std::pair{3 * page_tokens, std::vector<block_id>{1, 2, 3}});
 
-  const auto elsewhere = *replay::token_memory::create(small_space().geometry, device_blocks, 1, {0});
+  const auto elsewhere = *replay::token_memory::create(small_namespace().geometry, device_blocks, 1, {0});
   REQUIRE(half.register_kv_caches(elsewhere->view(0)));
   CHECK(half.attached());
   CHECK(load("third") == std::pair{3 * page_tokens, std::vector<block_id>{}});

@@ -82,9 +82,9 @@ private:
 struct world {
   explicit world(std::uint32_t calls_at_once = 1) {
     device->set_calls_at_once(calls_at_once);
-    engine = *spawn_copy_engine(
-        system, std::make_shared<copy_engine_state>(
-                    copy_engine_options{space.id(), 0, 16, std::make_shared<io::arena_finder>()}, device));
+    engine = *spawn_copy_engine(system,
+                                std::make_shared<copy_engine_state>(
+                                    copy_engine_options{ns.id(), 0, 16, std::make_shared<io::arena_finder>()}, device));
     REQUIRE(bind(1) == errc::ok);
   }
   ~world() {
@@ -120,9 +120,9 @@ struct world {
     return out;
   }
 
-  const namespace_spec space = small_space();
-  const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
-  replay::device_memory cache = *replay::device_memory::create(space.geometry, blocks, {});
+  const namespace_spec ns = small_namespace();
+  const std::uint64_t slot = io::slot_bytes(ns.geometry.page_bytes());
+  replay::device_memory cache = *replay::device_memory::create(ns.geometry, blocks, {});
   std::shared_ptr<test_device> device = std::make_shared<test_device>(cache.view());
   system_config config{{}};
   caf::actor_system system{config};

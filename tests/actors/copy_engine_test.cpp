@@ -24,12 +24,12 @@ constexpr std::uint32_t batch_pages_max = 6;
 
 /// A copy engine for a device in host memory, and the node's side of the memory that they share.
 struct world : sim {
-  const namespace_spec space = small_space();
-  const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
-  replay::device_memory device = *replay::device_memory::create(space.geometry, blocks, {});
+  const namespace_spec ns = small_namespace();
+  const std::uint64_t slot = io::slot_bytes(ns.geometry.page_bytes());
+  replay::device_memory device = *replay::device_memory::create(ns.geometry, blocks, {});
   std::vector<std::shared_ptr<io::arena>> memory;
   copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
-      copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()},
+      copy_engine_options{ns.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()},
       *make_host_page_mover(device.view())));
 
   arena_info share(std::uint64_t pages = 4) {
@@ -46,7 +46,7 @@ struct world : sim {
     return memory[of]->bytes().subspan(frame * slot, slot);
   }
   errc verify(std::uint64_t frame, const copy_item& what, std::size_t of = 0) {
-    return io::verify_page(page(frame, of), {space.id(), what.key, rank, what.where, space.geometry.page_bytes()});
+    return io::verify_page(page(frame, of), {ns.id(), what.key, rank, what.where, ns.geometry.page_bytes()});
   }
 
   std::vector<errc> gather(owner_id owner, std::vector<copy_item> items) {

@@ -151,7 +151,7 @@ void check_garbage(std::uint64_t seed) {
   INFO("seed " << seed);
   coordinator_world w;
   const auto to = w.spawn_bound<Coordinator>(16);
-  hostile_filler make(seed, test_space, most_keys, {&w.shard, &w.worker});
+  hostile_filler make(seed, test_namespace, most_keys, {&w.shard, &w.worker});
   questioner asks(w);
   unsound_peers peers(w, make);
   for (int i = 0; i < 300; ++i) {
@@ -225,11 +225,11 @@ TEST_CASE("garbage: a lookup coordinator refuses invalid lookups", "[garbage][tr
   const auto second = std::chrono::seconds(1);
   refuses(errc::unreachable, lookup_task{test_task(1).keys, second});
   refuses(errc::unreachable, stats_atom_v);
-  lookup_binding to_nobody{77, 0, test_space, test_limits(), {client_shard_actor{}, client_shard_actor{}}};
+  lookup_binding to_nobody{77, 0, test_namespace, test_limits(), {client_shard_actor{}, client_shard_actor{}}};
   REQUIRE(s.ask(to, bind_atom_v, to_nobody).code() == errc::ok);
   CHECK(s.ask(to, lookup_task{test_task(9).keys, second}).code() != errc::ok);
   CHECK(s.ask(to, stats_atom_v).code() != errc::ok);
-  lookup_binding good{77, 0, test_space, test_limits(), {shard.as<client_shard_actor>()}};
+  lookup_binding good{77, 0, test_namespace, test_limits(), {shard.as<client_shard_actor>()}};
   REQUIRE(s.ask(to, bind_atom_v, good).code() == errc::ok);
   for (const auto time : {duration::zero(), duration(-1), duration::min()})
     refuses(errc::invalid_argument, lookup_task{test_task(1).keys, time});
@@ -264,9 +264,9 @@ TEST_CASE("garbage: a lookup coordinator answers every lookup, whatever messages
     probe second(s.system());
     const auto to = s.spawn<lookup_coordinator>(8U, request_timeout);
     const lookup_binding good{
-        77, 0, test_space, test_limits(), {first.as<client_shard_actor>(), second.as<client_shard_actor>()}};
+        77, 0, test_namespace, test_limits(), {first.as<client_shard_actor>(), second.as<client_shard_actor>()}};
     REQUIRE(s.ask(to, bind_atom_v, good).code() == errc::ok);
-    hostile_filler make(seed, test_space, most_keys, {&first, &second});
+    hostile_filler make(seed, test_namespace, most_keys, {&first, &second});
     questioner asks(s);
     const auto answer = [&](bool sound) {
       for (auto* shard : {&first, &second}) {

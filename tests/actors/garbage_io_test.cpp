@@ -152,12 +152,11 @@ TEST_CASE("garbage: an io worker answers every request once the held disk I/O co
 namespace {
 
 struct copy_world : sim {
-  const namespace_spec space = small_space();
-  replay::device_memory device = *replay::device_memory::create(space.geometry, 8, {});
+  const namespace_spec ns = small_namespace();
+  replay::device_memory device = *replay::device_memory::create(ns.geometry, 8, {});
   std::shared_ptr<io::arena> memory = *io::arena::create({4 * 8192, 2 * 8192, io::huge_page_choice::off});
-  copy_engine_actor engine = spawn<copy_lane>(
-      std::make_shared<copy_engine_state>(copy_engine_options{space.id(), 0, 64, std::make_shared<io::arena_finder>()},
-                                          *make_host_page_mover(device.view())));
+  copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
+      copy_engine_options{ns.id(), 0, 64, std::make_shared<io::arena_finder>()}, *make_host_page_mover(device.view())));
 
   arena_info good() const { return {4 * 8192, 2 * 8192, io::encode(memory->name())}; }
 };
@@ -169,7 +168,7 @@ TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order with a co
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     INFO("seed " << seed);
-    hostile_filler make(seed, space.id(), 64, {});
+    hostile_filler make(seed, ns.id(), 64, {});
     questioner asks(*this);
     for (int i = 0; i < 300; ++i) {
       auto order = make.make<copy_order>();

@@ -47,7 +47,7 @@ TEST_CASE("garbage: a node answers every client, whatever the client sends", "[g
       if (make.one_in(2))
         wanted.protocol = protocol_version;
       if (!make.one_in(4))
-        wanted.wish = space_wish::named;
+        wanted.wish = namespace_wish::named;
       if (make.one_in(2))
         wanted.process = 1;
       switch (make.below(6)) {
@@ -161,7 +161,7 @@ TEST_CASE("garbage: a link answers its client, whatever node and client send", "
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     INFO("seed " << seed);
     link_world w;
-    hostile_filler make(seed, small_space(2).id(), 10, {&w.node, &w.shard, &w.ranks[0]->worker});
+    hostile_filler make(seed, small_namespace(2).id(), 10, {&w.node, &w.shard, &w.ranks[0]->worker});
     questioner asks(w);
     const auto answer_one = [&](probe& from, const received& x, auto sound, auto strange) {
       const auto kind = make.below(20);

@@ -64,36 +64,36 @@ TEST_CASE("garbage: a registry shard refuses invalid requests with a reason", "[
   refuses(errc::unknown_namespace, children_request{strange, {}});
   refuses(errc::unknown_namespace, evict_request{strange, 0, 1});
   for (const rank_number rank : {1U, ~0U}) {
-    refuses(errc::out_of_range, locate_request{w.space_id, rank, name, second, keys});
-    refuses(errc::out_of_range, reserve_request{w.space_id, rank, name, second, keys, {}});
-    refuses(errc::out_of_range, commit_atom_v, finish_request{w.space_id, rank, name, pages_of(keys)});
-    refuses(errc::out_of_range, abort_atom_v, finish_request{w.space_id, rank, name, pages_of(keys)});
-    refuses(errc::out_of_range, invalidate_request{w.space_id, rank, pages_of(keys)});
-    refuses(errc::out_of_range, evict_request{w.space_id, rank, 1});
+    refuses(errc::out_of_range, locate_request{w.ns_id, rank, name, second, keys});
+    refuses(errc::out_of_range, reserve_request{w.ns_id, rank, name, second, keys, {}});
+    refuses(errc::out_of_range, commit_atom_v, finish_request{w.ns_id, rank, name, pages_of(keys)});
+    refuses(errc::out_of_range, abort_atom_v, finish_request{w.ns_id, rank, name, pages_of(keys)});
+    refuses(errc::out_of_range, invalidate_request{w.ns_id, rank, pages_of(keys)});
+    refuses(errc::out_of_range, evict_request{w.ns_id, rank, 1});
   }
-  refuses(errc::invalid_argument, match_request{w.space_id, {}, second, keys});
-  refuses(errc::invalid_argument, locate_request{w.space_id, 0, {0, 5}, second, keys});
-  refuses(errc::invalid_argument, release_request{w.space_id, {0, 5}, 0});
-  refuses(errc::invalid_argument, reserve_request{w.space_id, 0, {0, 5}, second, keys, {}});
-  refuses(errc::invalid_argument, match_request{w.space_id, name, second, with_null});
-  refuses(errc::invalid_argument, reserve_request{w.space_id, 0, name, second, with_null, {}});
-  refuses(errc::invalid_argument, commit_atom_v, finish_request{w.space_id, 0, name, pages_of(with_null)});
+  refuses(errc::invalid_argument, match_request{w.ns_id, {}, second, keys});
+  refuses(errc::invalid_argument, locate_request{w.ns_id, 0, {0, 5}, second, keys});
+  refuses(errc::invalid_argument, release_request{w.ns_id, {0, 5}, 0});
+  refuses(errc::invalid_argument, reserve_request{w.ns_id, 0, {0, 5}, second, keys, {}});
+  refuses(errc::invalid_argument, match_request{w.ns_id, name, second, with_null});
+  refuses(errc::invalid_argument, reserve_request{w.ns_id, 0, name, second, with_null, {}});
+  refuses(errc::invalid_argument, commit_atom_v, finish_request{w.ns_id, 0, name, pages_of(with_null)});
   for (const auto parents : {2U, 4U})
-    refuses(errc::invalid_argument, reserve_request{w.space_id, 0, name, second, keys, test_task(parents, 50).keys});
-  refuses(errc::invalid_argument, reserve_request{w.space_id, 0, name, second, keys, keys}); // own parents
+    refuses(errc::invalid_argument, reserve_request{w.ns_id, 0, name, second, keys, test_task(parents, 50).keys});
+  refuses(errc::invalid_argument, reserve_request{w.ns_id, 0, name, second, keys, keys}); // own parents
   for (const auto time : bad_times) {
-    refuses(errc::invalid_argument, match_request{w.space_id, name, time, keys});
-    refuses(errc::invalid_argument, locate_request{w.space_id, 0, name, time, keys});
-    refuses(errc::invalid_argument, renew_request{w.space_id, name, time});
-    refuses(errc::invalid_argument, reserve_request{w.space_id, 0, name, time, keys, {}});
+    refuses(errc::invalid_argument, match_request{w.ns_id, name, time, keys});
+    refuses(errc::invalid_argument, locate_request{w.ns_id, 0, name, time, keys});
+    refuses(errc::invalid_argument, renew_request{w.ns_id, name, time});
+    refuses(errc::invalid_argument, reserve_request{w.ns_id, 0, name, time, keys, {}});
   }
   const auto too_many = many_keys(2 * registry_options{}.max_batch);
-  refuses(errc::limit_exceeded, match_request{w.space_id, name, second, too_many});
-  refuses(errc::limit_exceeded, locate_request{w.space_id, 0, name, second, too_many});
-  refuses(errc::limit_exceeded, reserve_request{w.space_id, 0, name, second, too_many, {}});
-  refuses(errc::limit_exceeded, commit_atom_v, finish_request{w.space_id, 0, name, pages_of(too_many)});
-  refuses(errc::limit_exceeded, abort_atom_v, finish_request{w.space_id, 0, name, pages_of(too_many)});
-  refuses(errc::limit_exceeded, invalidate_request{w.space_id, 0, pages_of(too_many)});
+  refuses(errc::limit_exceeded, match_request{w.ns_id, name, second, too_many});
+  refuses(errc::limit_exceeded, locate_request{w.ns_id, 0, name, second, too_many});
+  refuses(errc::limit_exceeded, reserve_request{w.ns_id, 0, name, second, too_many, {}});
+  refuses(errc::limit_exceeded, commit_atom_v, finish_request{w.ns_id, 0, name, pages_of(too_many)});
+  refuses(errc::limit_exceeded, abort_atom_v, finish_request{w.ns_id, 0, name, pages_of(too_many)});
+  refuses(errc::limit_exceeded, invalidate_request{w.ns_id, 0, pages_of(too_many)});
   registry_peers uneven;
   uneven.allocators = w.allocators;
   CHECK(code_of(bind_atom_v, uneven) == errc::invalid_argument);
@@ -110,26 +110,26 @@ TEST_CASE("garbage: a registry shard refuses invalid requests with a reason", "[
 TEST_CASE("garbage: a registry shard answers empty and repeated keys", "[garbage][registry_actor]") {
   registry_world w;
   const auto second = std::chrono::seconds(1);
-  CHECK(w.ask(w.shards[0], match_request{w.space_id, w.ticket_of(1), second, {}}).value<match_reply>().matched == 0);
-  CHECK(w.ask(w.shards[0], locate_request{w.space_id, 0, w.ticket_of(1), second, {}})
+  CHECK(w.ask(w.shards[0], match_request{w.ns_id, w.ticket_of(1), second, {}}).value<match_reply>().matched == 0);
+  CHECK(w.ask(w.shards[0], locate_request{w.ns_id, 0, w.ticket_of(1), second, {}})
             .value<locate_reply>()
             .locations.empty());
-  CHECK(w.ask(w.shards[0], reserve_request{w.space_id, 0, w.ticket_of(1), second, {}, {}})
+  CHECK(w.ask(w.shards[0], reserve_request{w.ns_id, 0, w.ticket_of(1), second, {}, {}})
             .value<reserve_reply>()
             .results.empty());
   for (const auto how : {0, 1}) {
-    const finish_request nothing{w.space_id, 0, w.ticket_of(1), {}};
+    const finish_request nothing{w.ns_id, 0, w.ticket_of(1), {}};
     const auto answered =
         how == 0 ? w.ask(w.shards[0], commit_atom_v, nothing) : w.ask(w.shards[0], abort_atom_v, nothing);
     CHECK(answered.value<finish_reply>().results.empty());
   }
-  CHECK(w.ask(w.shards[0], evict_request{w.space_id, 0, 0}).value<evict_reply>().slots == 0);
-  CHECK(w.ask(w.shards[0], evict_request{w.space_id, 0, ~0U}).value<evict_reply>().slots == 0);
+  CHECK(w.ask(w.shards[0], evict_request{w.ns_id, 0, 0}).value<evict_reply>().slots == 0);
+  CHECK(w.ask(w.shards[0], evict_request{w.ns_id, 0, ~0U}).value<evict_reply>().slots == 0);
   CHECK(w.ask(w.shards[0], owner_died_atom_v, owner_id{0}).code() == errc::ok);
   CHECK(w.ask(w.shards[0], owner_died_atom_v, ~owner_id{0}).code() == errc::ok);
 
   const packed<key_digest> twice{std::vector{key(1), key(2), key(1), key(1)}};
-  const reserve_request wanted{w.space_id, 0, w.ticket_of(2), second, twice, {}};
+  const reserve_request wanted{w.ns_id, 0, w.ticket_of(2), second, twice, {}};
   const auto granted = w.ask(w.shards[0], wanted).value<reserve_reply>();
   CHECK(w.codes_of(granted) == std::vector{errc::ok, errc::ok, errc::busy, errc::busy});
   CHECK(w.slots().reserved == 2);
@@ -137,11 +137,11 @@ TEST_CASE("garbage: a registry shard answers empty and repeated keys", "[garbage
   written.pages.items.push_back(written.pages[0]);
   CHECK(w.codes_of(w.ask(w.shards[0], commit_atom_v, written).value<finish_reply>()) == std::vector(3, errc::ok));
   CHECK(w.slots().live == 2);
-  CHECK(w.ask(w.shards[0], match_request{w.space_id, w.ticket_of(3), second, twice}).value<match_reply>().matched == 4);
+  CHECK(w.ask(w.shards[0], match_request{w.ns_id, w.ticket_of(3), second, twice}).value<match_reply>().matched == 4);
   CHECK(w.ask(w.shards[0], owner_died_atom_v, owner_id{7}).code() == errc::ok);
   CHECK(w.counts().leases == 0);
   auto bad = written.pages;
-  CHECK(w.codes_of(w.ask(w.shards[0], invalidate_request{w.space_id, 0, bad}).value<finish_reply>()) ==
+  CHECK(w.codes_of(w.ask(w.shards[0], invalidate_request{w.ns_id, 0, bad}).value<finish_reply>()) ==
         std::vector{errc::ok, errc::ok, errc::not_found});
   CHECK(w.answer_fences() == 2);
   CHECK(w.slots().free == 8);
@@ -156,7 +156,7 @@ TEST_CASE("garbage: a registry shard without allocators or with null ones grants
   SECTION("null") {
     peers.shards = {registry_actor{}, registry_actor{}};
     peers.allocators = {allocator_actor{}, w.allocators[0]};
-    peers.spaces = {w.space_id, w.space_id}; // the first of two for one rank counts
+    peers.namespaces = {w.ns_id, w.ns_id}; // the first of two for one rank counts
     peers.ranks = {0, 0};
   }
   const auto shard = w.unbound_shard();
@@ -242,7 +242,7 @@ TEST_CASE("garbage: registry and allocator counters stay consistent under any sh
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     INFO("seed " << seed);
     registry_world w(8, 2, 2);
-    hostile_filler make(seed, w.space_id, 40, {});
+    hostile_filler make(seed, w.ns_id, 40, {});
     questioner asks(w);
     for (int i = 0; i < 400; ++i) {
       const auto& to = make.one_of(w.shards);
@@ -286,7 +286,7 @@ TEST_CASE("garbage: registry and allocator counters stay consistent under any sh
       default: {
         // Something sensible in between, so that there is something to lose.
         reserve_request sound{
-            w.space_id, static_cast<rank_number>(make.below(2)), make.make<ticket>(), std::chrono::seconds(3), {}, {}};
+            w.ns_id, static_cast<rank_number>(make.below(2)), make.make<ticket>(), std::chrono::seconds(3), {}, {}};
         sound.ticket.owner = 8;
         for (std::uint64_t n = 0; n < 3; ++n)
           if (const auto x = make.make<key_digest>(); !x.is_null() && w.shards[shard_of(x, 2)] == to)
@@ -338,7 +338,7 @@ TEST_CASE("garbage: allocator counters stay consistent under any requests", "[ga
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     INFO("seed " << seed);
     registry_world w;
-    hostile_filler make(seed, w.space_id, 40, {});
+    hostile_filler make(seed, w.ns_id, 40, {});
     questioner asks(w);
     const auto& to = w.allocators[0];
     for (int i = 0; i < 300; ++i) {

@@ -24,8 +24,8 @@ public:
 
   /// `space` is the one namespace that exists. Batches have at most `batch_max` items, but for one in twenty, which has
   /// up to twice as many. Handles are null, or of one of `actors`.
-  hostile_filler(std::uint64_t seed, const namespace_id& space, std::size_t batch_max, std::vector<const probe*> actors)
-      : random_(seed), space_(space), batch_max_(batch_max), actors_(std::move(actors)) {}
+  hostile_filler(std::uint64_t seed, const namespace_id& ns, std::size_t batch_max, std::vector<const probe*> actors)
+      : random_(seed), ns_(ns), batch_max_(batch_max), actors_(std::move(actors)) {}
 
   template <class T>
   T make() {
@@ -91,7 +91,7 @@ private:
     x = edges[random_() % edges.size()];
   }
   void inside(namespace_id& x) {
-    x = one_in(8) ? namespace_id{} : one_in(8) ? namespace_id{random_(), random_()} : space_;
+    x = one_in(8) ? namespace_id{} : one_in(8) ? namespace_id{random_(), random_()} : ns_;
   }
   void inside(key_digest& x) {
     x = one_in(60) ? key_digest{} : key_digest{0x9e3779b97f4a7c15ULL * (1 + random_() % 12), random_() % 2};
@@ -150,7 +150,7 @@ private:
   }
 
   std::mt19937_64 random_;
-  namespace_id space_;
+  namespace_id ns_;
   std::size_t batch_max_;
   std::vector<const probe*> actors_;
 };

@@ -74,8 +74,8 @@ struct caller_world {
     return out;
   }
 
-  void store(const json& keys, const std::string& space = "a") const {
-    const auto path = "/v1/namespaces/" + space;
+  void store(const json& keys, const std::string& ns = "a") const {
+    const auto path = "/v1/namespaces/" + ns;
     const auto reserved = must(admin, path + "/reserve", {{"rank", 0}, {"keys", keys}});
     const auto done =
         must(admin, path + "/commit", {{"rank", 0}, {"token", reserved.at("token")}, {"pages", pages(keys, reserved)}});
@@ -89,8 +89,8 @@ struct caller_world {
     return out;
   }
 
-  std::uint64_t leases_of(const std::string& key, const std::string& space = "a") const {
-    return get(admin, "/v1/namespaces/" + space + "/keys/" + key).body.at("leases").get<std::uint64_t>();
+  std::uint64_t leases_of(const std::string& key, const std::string& ns = "a") const {
+    return get(admin, "/v1/namespaces/" + ns + "/keys/" + key).body.at("leases").get<std::uint64_t>();
   }
 
   static constexpr std::string_view admin = "admin-admin-admin";
@@ -364,14 +364,14 @@ TEST_CASE("Slot client protocols hide namespaces outside of a token's scope", "[
   CHECK(w.post(w.owner, "/0/exists", keys).code == 200);
   CHECK(w.post(w.owner, "/0/get_page_indices", keys).code == 200);
   CHECK(w.post(w.owner, "/0/reserve_and_allocate_page_indices", {{"keys", pair}}).code == 200);
-  const auto denied = [&](std::string_view who, const std::string& front, const json& space) {
+  const auto denied = [&](std::string_view who, const std::string& front, const json& ns) {
     const auto body = [&](json x) {
-      x.update(space);
+      x.update(ns);
       return x;
     };
-    INFO(who << " " << front << " " << space.dump());
+    INFO(who << " " << front << " " << ns.dump());
     words codes;
-    if (space.empty())
+    if (ns.empty())
       for (const auto* path :
            {"/keys/batch_exists", "/keys/get_locations", "/keys/batch_allocate", "/keys/confirm_write", "/clear"}) {
         const std::string_view name = path;

@@ -46,8 +46,8 @@ TEST_CASE("Resolving a name sends no message to a shard, however many namespaces
   const auto id = w.make("a");
   for (int i = 0; i < 9; ++i)
     w.make("other" + std::to_string(i));
-  for (const auto& space : {id, std::string{"a"}}) {
-    const auto path = "/v1/namespaces/" + space;
+  for (const auto& ns : {id, std::string{"a"}}) {
+    const auto path = "/v1/namespaces/" + ns;
     // Before names were known apart from the shards, each of these asked all of them for all namespaces first.
     CHECK(w.cost("POST", path + "/exists", R"({"keys":["k"]})", 200) == 1);
     CHECK(w.cost("POST", path + "/reserve", R"({"rank":0,"keys":["k"],"token":{"owner":1,"sequence":1}})", 200) == 1);

@@ -69,7 +69,7 @@ struct run {
     registry_peers out{shards.shards, {}, {}, {}};
     for (const auto& x : known.ranks) {
       out.allocators.push_back(x.allocator);
-      out.spaces.push_back(x.space);
+      out.namespaces.push_back(x.ns);
       out.ranks.push_back(x.rank);
     }
     return out;
@@ -89,9 +89,9 @@ struct run {
       return std::move(*reply);
   }
 
-  bool exists(const namespace_id& space, const key_digest& key) {
+  bool exists(const namespace_id& ns, const key_digest& key) {
     const auto shard = shards.shards[shard_of(key, shard_count)];
-    return ask<result_codes>(shard, exists_request{space, 0, std::vector{key}}).results[0] == 0;
+    return ask<result_codes>(shard, exists_request{ns, 0, std::vector{key}}).results[0] == 0;
   }
 
   /// Slots of the one rank there is.
@@ -107,19 +107,19 @@ struct world {
   system_config how{options.caf};
   caf::actor_system system{how};
   std::shared_ptr<record_store> store = std::make_shared<record_store>();
-  store::namespace_record space;
+  store::namespace_record ns;
 
   world() {
     log::set_level("critical");
     options.data_dir = directory.path();
-    space.spec.name = space.spec.model = "native";
-    space.spec.world_size = 0;
-    space.mode = store::world_size_mode::automatic;
-    space.max_ranks = 4;
-    space.origin = store::space_origin::api;
-    space.id = space.spec.id();
-    store->put(space);
-    store->put(store::rank_record{space.id, 0, slots, life});
+    ns.spec.name = ns.spec.model = "native";
+    ns.spec.world_size = 0;
+    ns.mode = store::world_size_mode::automatic;
+    ns.max_ranks = 4;
+    ns.origin = store::stored_origin::api;
+    ns.id = ns.spec.id();
+    store->put(ns);
+    store->put(store::rank_record{ns.id, 0, slots, life});
     // As the run before left it.
     store->identity_.epoch = 77;
     REQUIRE(store::write_epoch(directory.path(), 77));
@@ -134,7 +134,7 @@ struct world {
   }
 
   void put(const key_digest& key, slot_ref where, incarnation_number incarnation = life) {
-    store->put(store::page_record{space.id, key, 0, where, {}, incarnation});
+    store->put(store::page_record{ns.id, key, 0, where, {}, incarnation});
   }
 
   std::size_t stored(const key_digest& key) const {
@@ -152,7 +152,7 @@ TEST_CASE_METHOD(world, "index: pages of any namespace are restored at their slo
     put(key_in(i), {i, 9});
   run now(system, options, store);
   for (std::uint32_t i = 0; i < shard_count; ++i)
-    CHECK(now.exists(space.id, key_in(i)));
+    CHECK(now.exists(ns.id, key_in(i)));
   CHECK(now.rank().live == shard_count);
   CHECK(now.rank().free == slots - shard_count);
   CHECK(store->table().pages().size() == shard_count);
@@ -164,9 +164,9 @@ TEST_CASE_METHOD(world, "index: a slot claimed by pages of two shards is freed a
   put(key_in(1), {4, second_is_newer ? 10U : 8U});
   put(key_in(2), {5, 9});
   run now(system, options, store);
-  CHECK_FALSE(now.exists(space.id, key_in(0)));
-  CHECK_FALSE(now.exists(space.id, key_in(1)));
-  CHECK(now.exists(space.id, key_in(2)));
+  CHECK_FALSE(now.exists(ns.id, key_in(0)));
+  CHECK_FALSE(now.exists(ns.id, key_in(1)));
+  CHECK(now.exists(ns.id, key_in(2)));
   CHECK(now.rank().free == slots - 1);
   // Deleted before service begins, so that no crash restores one of them.
   CHECK(stored(key_in(0)) + stored(key_in(1)) == 0);
@@ -180,7 +180,7 @@ TEST_CASE_METHOD(world, "index: a slot claimed by three pages is freed even if o
   put(key_in(1), {4, 8});
   run now(system, options, store);
   for (const auto& key : {key_in(0), key_in(0, 1), key_in(1)}) {
-    CHECK_FALSE(now.exists(space.id, key));
+    CHECK_FALSE(now.exists(ns.id, key));
     CHECK(stored(key) == 0);
   }
   CHECK(now.rank().free == slots);
@@ -192,9 +192,9 @@ TEST_CASE_METHOD(world, "index: an untrusted record claims no slot", "[index]") 
   put(key_in(2), {6, 0});           // never given out
   put({}, {8, 9});                  // no key: its shard refuses it
   put(key_in(2, 1), {7, 9});
-  store->put(store::page_record{space.id, key_in(0, 1), 1, {4, 9}, {}, life}); // no such rank
+  store->put(store::page_record{ns.id, key_in(0, 1), 1, {4, 9}, {}, life}); // no such rank
   run now(system, options, store);
-  CHECK(now.exists(space.id, key_in(2, 1)));
+  CHECK(now.exists(ns.id, key_in(2, 1)));
   CHECK(now.rank().live == 1);
   CHECK(now.rank().free == slots - 1);
 }
@@ -203,7 +203,7 @@ TEST_CASE_METHOD(world, "index: after a run that did not use it the ranks are re
   put(key_in(0), {4, 9});
   REQUIRE(leave_index_aside(options));
   run now(system, options, store);
-  CHECK_FALSE(now.exists(space.id, key_in(0)));
+  CHECK_FALSE(now.exists(ns.id, key_in(0)));
   CHECK(now.rank().free == slots);
   CHECK(stored(key_in(0)) == 0);
   REQUIRE(store->table().ranks().size() == 1);
@@ -222,7 +222,7 @@ TEST_CASE_METHOD(world, "index: without the epoch of the last run no page is res
     store->identity_.epoch = 76;
   }
   run now(system, options, store);
-  CHECK_FALSE(now.exists(space.id, key_in(0)));
+  CHECK_FALSE(now.exists(ns.id, key_in(0)));
   CHECK(stored(key_in(0)) == 0);
 }
 
@@ -239,11 +239,11 @@ TEST_CASE_METHOD(world, "index: a start writes a new epoch to the index", "[inde
   CHECK(noted->secret == store->identity().secret);
   store->identity_ = *noted;
   run again(system, options, store);
-  CHECK(again.exists(space.id, key_in(0)));
+  CHECK(again.exists(ns.id, key_in(0)));
 }
 
 TEST_CASE_METHOD(world, "index: a duplicate namespace name does not prevent a start", "[index]") {
-  auto other = space;
+  auto other = ns;
   other.spec.model = "another";
   other.id = other.spec.id();
   store->put(other);
@@ -251,8 +251,8 @@ TEST_CASE_METHOD(world, "index: a duplicate namespace name does not prevent a st
   store->put(store::page_record{other.id, key_in(0), 0, {4, 9}, {}, life});
   put(key_in(0), {4, 9});
   run now(system, options, store);
-  CHECK(now.known.spaces.size() == 1);
-  CHECK(now.exists(now.known.spaces[0].spec.id(), key_in(0)));
+  CHECK(now.known.namespaces.size() == 1);
+  CHECK(now.exists(now.known.namespaces[0].spec.id(), key_in(0)));
   CHECK(store->table().pages().size() == 2); // the other one is set aside
 }
 

@@ -36,7 +36,7 @@ struct scrubbing_world : io_worker_world {
   void list(std::vector<page_ref> pages) {
     const auto asked = shard.take_one<list_pages_request>();
     const auto& x = asked.get<list_pages_request>(0);
-    CHECK(x.space == namespace_id{1, 2});
+    CHECK(x.ns == namespace_id{1, 2});
     CHECK(x.rank == 0);
     CHECK(x.from == 0);
     CHECK(x.most > 0);
@@ -57,7 +57,7 @@ TEST_CASE_METHOD(scrubbing_world,
     advance(std::chrono::seconds(1));
   const auto notified = shard.take_one<invalidate_request>();
   const auto& x = notified.get<invalidate_request>(0);
-  CHECK(x.space == namespace_id{1, 2});
+  CHECK(x.ns == namespace_id{1, 2});
   CHECK(x.rank == 0);
   CHECK(x.pages.items == std::vector{page(2)});
   CHECK(x.reasons.items == std::vector{static_cast<std::uint8_t>(errc::corrupt)});

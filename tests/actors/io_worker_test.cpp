@@ -113,7 +113,7 @@ TEST_CASE_METHOD(world, "io worker: a page corrupted in memory is not written an
   CHECK(stats().damaged_pages == 2);
   const auto notified = shard.take_one<invalidate_request>();
   const auto& x = notified.get<invalidate_request>(0);
-  CHECK(x.space == namespace_id{1, 2});
+  CHECK(x.ns == namespace_id{1, 2});
   CHECK(x.pages.items == std::vector{page(1), page(2)});
   CHECK(x.reasons.items ==
         std::vector{static_cast<std::uint8_t>(errc::corrupt), static_cast<std::uint8_t>(errc::identity_mismatch)});

@@ -49,7 +49,7 @@ struct link_world : sim {
     link_options out;
     out.local = node.as<reception_actor>();
     out.client_name = "an engine";
-    out.space_name = "small";
+    out.namespace_name = "small";
     out.window_bytes = 5 * slot + 4096;
     out.attach.request_timeout = timeout;
     return out;
@@ -59,8 +59,8 @@ struct link_world : sim {
     attach_reply out;
     out.owner = owner;
     out.node_name = "test node";
-    out.space_id = small_space(2).id();
-    out.space = small_space(2);
+    out.ns_id = small_namespace(2).id();
+    out.ns = small_namespace(2);
     out.limits = {64 * slot, 64, 32, std::chrono::seconds(60), std::chrono::seconds(50)};
     out.arena = {640 * slot, 64 * slot, std::vector<std::uint8_t>{7, 8, 9}};
     out.shards = {shard.as<client_shard_actor>()};

@@ -18,7 +18,7 @@ TEST_CASE_METHOD(link_world, "link: attaches with its protocol, name, process an
   CHECK(wanted.protocol == protocol_version);
   CHECK(wanted.client_name == "an engine");
   CHECK(wanted.process == ::getpid());
-  CHECK(wanted.space_name == "small");
+  CHECK(wanted.namespace_name == "small");
   CHECK(x.get<caf::actor>(1) == caf::actor_cast<caf::actor>(session));
 }
 
@@ -30,7 +30,7 @@ TEST_CASE_METHOD(link_world, "link: waits are answered when it is attached, and 
   attach();
   const auto reply = client().answer_to(first).value<attach_reply>();
   CHECK(reply.owner == owner);
-  CHECK(reply.space == small_space(2));
+  CHECK(reply.ns == small_namespace(2));
   CHECK(reply.ranks.size() == 2);
   CHECK(client().answer_to(second).code() == errc::ok);
   CHECK(client().answer_to(wait(duration::zero())).value<attach_reply>().owner == owner);
@@ -96,7 +96,7 @@ TEST_CASE_METHOD(link_world, "link: binds every actor with its own streams and w
   const auto& seen = looking.get<lookup_binding>(1);
   CHECK(seen.owner == owner);
   CHECK(seen.ticket_stream == 0);
-  CHECK(seen.space == small_space(2).id());
+  CHECK(seen.ns == small_namespace(2).id());
   CHECK(seen.limits.lease == std::chrono::seconds(60));
   CHECK(seen.shards == std::vector{shard.as<client_shard_actor>()});
   answer(lookup, looking);
@@ -215,10 +215,10 @@ TEST_CASE_METHOD(link_world, "link: a namespace whose page size is zero or overf
   auto strange = welcome();
   // Together these make a page of 2^64 - 4096 bytes, and a slot of none.
   SECTION("too big") {
-    strange.space.geometry = {4096, 3 * 5 * 53, 157, 1613, 2731, 8191};
+    strange.ns.geometry = {4096, 3 * 5 * 53, 157, 1613, 2731, 8191};
   }
   SECTION("nothing") {
-    strange.space.geometry = {};
+    strange.ns.geometry = {};
   }
   const auto waiting = wait();
   attach(strange);

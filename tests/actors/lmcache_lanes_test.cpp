@@ -80,8 +80,8 @@ caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& noti
       [self](const attach_request& wanted, const caf::actor&) {
         attach_reply out;
         out.owner = 7;
-        out.space = wanted.space;
-        out.space_id = wanted.space.id();
+        out.ns = wanted.ns;
+        out.ns_id = wanted.ns.id();
         out.limits.batch_keys = 64;
         out.limits.batch_pages = 8;
         out.limits.lease = std::chrono::minutes(1);
@@ -178,8 +178,8 @@ TEST_CASE("lmcache lanes: a worker's frames stay pinned until its requests are d
     x.what = what;
     x.instance = 1;
     x.process = ::getpid();
-    x.registration = lmcache::context{small_space(), {}};
-    x.chunks.model = small_space().model;
+    x.registration = lmcache::context{small_namespace(), {}};
+    x.chunks.model = small_namespace().model;
     x.chunks.world_size = 1;
     x.chunks.worker = 0;
     x.chunks.request = "r";
@@ -272,8 +272,8 @@ caf::behavior generous_node(caf::event_based_actor* self) {
       [self](const attach_request& wanted, const caf::actor&) {
         attach_reply out;
         out.owner = 7;
-        out.space = wanted.space;
-        out.space_id = wanted.space.id();
+        out.ns = wanted.ns;
+        out.ns_id = wanted.ns.id();
         out.limits.batch_keys = 64;
         out.limits.batch_pages = 8;
         out.limits.lease = std::chrono::minutes(1);
@@ -349,14 +349,14 @@ struct registrations_world {
     x->what = what;
     x->instance = process;
     x->process = process;
-    const auto space = small_space();
-    x->registration = lmcache::context{space, {}};
+    const auto ns = small_namespace();
+    x->registration = lmcache::context{ns, {}};
     auto layout = std::make_shared<remote_layout>();
     layout->memories.emplace_back(shared_memory_handle{in.name(), in.size()});
-    layout->runs.push_back({0, offset, space.geometry.page_bytes(), space.geometry.page_bytes()});
+    layout->runs.push_back({0, offset, ns.geometry.page_bytes(), ns.geometry.page_bytes()});
     layout->blocks = 4;
-    x->opened = lmcache::open_context{space, layout, false};
-    x->chunks.model = space.model;
+    x->opened = lmcache::open_context{ns, layout, false};
+    x->chunks.model = ns.model;
     x->chunks.world_size = 1;
     x->chunks.worker = 0;
     x->chunks.request = "r";

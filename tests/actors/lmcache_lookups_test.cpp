@@ -53,7 +53,7 @@ struct lookups_world : sim {
   std::shared_ptr<lmcache_inbox> inbox = std::make_shared<lmcache_inbox>();
   std::shared_ptr<lmcache::counters> counts = std::make_shared<lmcache::counters>();
   std::map<std::string, std::deque<std::optional<std::string>>> answers;
-  std::map<namespace_id, served> spaces;
+  std::map<namespace_id, served> namespaces;
   lmcache_actor server;
   duration lease = std::chrono::minutes(10);
   bool has_peers = true;
@@ -119,7 +119,7 @@ struct lookups_world : sim {
         if (busy > 0 && busy-- > 0)
           node.reply_error(x, errc::busy);
         else
-          node.reply(x, caf::make_message(welcome(x.get<attach_request>(0).space)));
+          node.reply(x, caf::make_message(welcome(x.get<attach_request>(0).ns)));
       }
       for (const auto& x : node.take<owner_quiesced_atom, owner_id>()) {
         ++rests;
@@ -159,8 +159,8 @@ struct lookups_world : sim {
   attach_reply welcome(const namespace_spec& spec) {
     attach_reply out;
     out.owner = ++last_owner;
-    out.space = spec;
-    out.space_id = spec.id();
+    out.ns = spec;
+    out.ns_id = spec.id();
     out.limits.batch_keys = 64;
     out.limits.batch_pages = 8;
     out.limits.pinned_bytes = std::uint64_t{1} << 20U;
@@ -173,25 +173,25 @@ struct lookups_world : sim {
     return out;
   }
   match_reply match(const match_request& x) {
-    auto& space = spaces[x.space];
+    auto& ns = namespaces[x.ns];
     std::uint32_t count = 0;
-    for (; count < x.keys.size() && space.here.contains(x.keys[count]); ++count)
-      space.held[x.lease].insert(x.keys[count]);
+    for (; count < x.keys.size() && ns.here.contains(x.keys[count]); ++count)
+      ns.held[x.lease].insert(x.keys[count]);
     return match_reply{count};
   }
   /// All that is kept is the first keys of the shard's part, in the order of the lookup.
   void give_back(const probe& shard, const release_request& x) {
-    auto& space = spaces[x.space];
+    auto& ns = namespaces[x.ns];
     std::uint32_t kept = 0;
     for (const auto& key : keys_of(64))
       if (&shards[shard_of(key, 3)] == &shard && ++kept > x.keep)
-        space.held[x.lease].erase(key);
-    if (space.held[x.lease].empty())
-      space.held.erase(x.lease);
+        ns.held[x.lease].erase(key);
+    if (ns.held[x.lease].empty())
+      ns.held.erase(x.lease);
   }
 
   served& enroll(std::int64_t instance, std::uint32_t layers = 2) {
-    auto spec = small_space();
+    auto spec = small_namespace();
     spec.geometry.layers = layers;
     lmcache::incoming x;
     x.client = worker;
@@ -200,7 +200,7 @@ struct lookups_world : sim {
     x.registration = lmcache::context{spec, {}};
     const auto number = send(std::move(x));
     REQUIRE(answers[number].size() == 1);
-    auto& out = spaces[spec.id()];
+    auto& out = namespaces[spec.id()];
     out.spec = spec;
     return out;
   }
@@ -281,57 +281,57 @@ struct world_for_one_asker : lookups_world {
 
 TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages fetched from other nodes are found and leased",
                  "[lmcache][cluster]") {
-  auto& space = enroll(1);
-  space.add(0, 3);
+  auto& ns = enroll(1);
+  ns.add(0, 3);
   look_up("a", 10);
   const auto first = asked();
   const auto& wanted = first.get<prefix_fetch_request>(0);
-  CHECK(wanted.space == space.spec.id());
+  CHECK(wanted.ns == ns.spec.id());
   CHECK(wanted.parent == keys_of(3).back());
   const auto all = keys_of(10);
   CHECK(wanted.keys.items == std::vector<key_digest>(all.begin() + 3, all.end()));
   CHECK(wanted.waited == duration::zero());
-  CHECK(space.all_held() == first_keys(3));
+  CHECK(ns.all_held() == first_keys(3));
   CHECK_FALSE(status("a"));
   // The next pages are local by now, and the peers may have the ones behind them.
   pass(std::chrono::milliseconds(300));
-  space.add(3, 8);
+  ns.add(3, 8);
   brought(first, 3);
   const auto second = asked();
   CHECK(second.get<prefix_fetch_request>(0).parent == keys_of(8).back());
   CHECK(second.get<prefix_fetch_request>(0).keys.size() == 2);
   CHECK(second.get<prefix_fetch_request>(0).waited >= std::chrono::milliseconds(300));
   CHECK_FALSE(status("a"));
-  CHECK(space.all_held() == first_keys(8));
+  CHECK(ns.all_held() == first_keys(8));
   brought(second, 0);
   CHECK(status("a") == 8U);
   // Said once.
   CHECK(status("a") == 0U);
-  CHECK(space.held.size() == 1);
-  CHECK(space.all_held() == first_keys(8));
+  CHECK(ns.held.size() == 1);
+  CHECK(ns.all_held() == first_keys(8));
   CHECK(counts->asked_chunks == 10);
   CHECK(counts->found_chunks == 8);
   end_session("a");
-  CHECK(space.held.empty());
+  CHECK(ns.held.empty());
 }
 
 TEST_CASE_METHOD(lookups_world, "lmcache lookups: no peer is asked without a cluster or when all keys are local",
                  "[lmcache][cluster]") {
   has_peers = GENERATE(false, true);
-  auto& space = enroll(1);
-  space.add(0, has_peers ? 10 : 6);
+  auto& ns = enroll(1);
+  ns.add(0, has_peers ? 10 : 6);
   look_up("a", 10);
   CHECK(status("a") == (has_peers ? 10U : 6U));
   // One message to each shard, and no other one.
   CHECK(matches == 3);
   CHECK(peers.inbox_size() == 0);
-  CHECK(space.all_held() == first_keys(has_peers ? 10 : 6));
+  CHECK(ns.all_held() == first_keys(has_peers ? 10 : 6));
 }
 
 TEST_CASE_METHOD(lookups_world, "lmcache lookups: other requests are answered while a lookup waits for peers",
                  "[lmcache][cluster]") {
-  auto& space = enroll(1);
-  space.add(0, 4);
+  auto& ns = enroll(1);
+  ns.add(0, 4);
   look_up("long", 10);
   const auto first = asked();
   const auto waits = ask_status("long", std::chrono::seconds(10));
@@ -342,19 +342,19 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: other requests are answered wh
   CHECK_FALSE(status("other", 3));
   CHECK(answers[waits].empty());
   // The later one is answered first, if what it asks for comes first.
-  space.add(4, 5);
+  ns.add(4, 5);
   brought(second, 1);
   CHECK(status("other", 3) == 5U);
   CHECK(answers[waits].empty());
-  space.add(5, 10);
+  ns.add(5, 10);
   brought(first, 6);
   CHECK(number_in(waits) == 10U);
 }
 
 TEST_CASE_METHOD(lookups_world, "lmcache lookups: a peer that fails or times out costs only time",
                  "[lmcache][cluster]") {
-  auto& space = enroll(1);
-  space.add(0, 4);
+  auto& ns = enroll(1);
+  ns.add(0, 4);
   look_up("a", 10);
   const auto wanted = asked();
   if (GENERATE(false, true)) {
@@ -368,25 +368,25 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a peer that fails or times out
     pass(std::chrono::milliseconds(2100));
     CHECK(number_in(waits) == 4U);
     // This reply comes too late.
-    space.add(4, 10);
+    ns.add(4, 10);
     matches = 0;
     brought(wanted, 6);
     CHECK(matches == 0);
-    CHECK(space.all_held() == first_keys(4));
+    CHECK(ns.all_held() == first_keys(4));
     look_up("a", 10);
   }
   CHECK(status("a") >= 4U);
   CHECK(peers.take<prefix_fetch_request>().empty());
   end_session("a");
-  CHECK(space.held.empty());
+  CHECK(ns.held.empty());
 }
 
 TEST_CASE_METHOD(lookups_world, "lmcache lookups: an abandoned lookup releases its leases", "[lmcache][cluster]") {
-  auto& space = enroll(1);
-  space.add(0, 4);
+  auto& ns = enroll(1);
+  ns.add(0, 4);
   look_up("a", 10);
   const auto wanted = asked();
-  CHECK(space.all_held() == first_keys(4));
+  CHECK(ns.all_held() == first_keys(4));
   const auto how = GENERATE(0, 1, 2, 3);
   INFO("how " << how);
   if (how == 0)
@@ -397,16 +397,16 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: an abandoned lookup releases i
     pass(std::chrono::minutes(31));
   if (how == 3) {
     look_up("a", 4);
-    CHECK(space.held.size() == 1);
+    CHECK(ns.held.size() == 1);
     CHECK(status("a") == 4U);
     end_session("a");
   }
-  CHECK(space.held.empty());
+  CHECK(ns.held.empty());
   matches = 0;
-  space.add(4, 10);
+  ns.add(4, 10);
   brought(wanted, 6);
   CHECK(matches == 0);
-  CHECK(space.held.empty());
+  CHECK(ns.held.empty());
   CHECK(status("a") == 0U);
   CHECK(peers.inbox_size() == 0);
 }
@@ -420,7 +420,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: only the prefix that all worke
   look_up("a", 10);
   auto wanted = peers.take<prefix_fetch_request>();
   REQUIRE(wanted.size() == 2);
-  if (wanted[0].get<prefix_fetch_request>(0).space != one.spec.id())
+  if (wanted[0].get<prefix_fetch_request>(0).ns != one.spec.id())
     std::swap(wanted[0], wanted[1]);
   CHECK(wanted[0].get<prefix_fetch_request>(0).keys.size() == 8);
   CHECK(wanted[1].get<prefix_fetch_request>(0).keys.size() == 1);
@@ -441,8 +441,8 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: only the prefix that all worke
 TEST_CASE_METHOD(world_for_one_asker,
                  "lmcache lookups: a lookup beyond the limit of peer requests finds local pages only",
                  "[lmcache][cluster]") {
-  auto& space = enroll(1);
-  space.add(0, 4);
+  auto& ns = enroll(1);
+  ns.add(0, 4);
   look_up("a", 10);
   const auto wanted = asked();
   look_up("b", 10);
@@ -461,22 +461,22 @@ TEST_CASE_METHOD(world_for_one_asker,
 
 TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages that can no longer be loaded are not found",
                  "[lmcache][cluster]") {
-  auto& space = enroll(1);
-  space.add(0, 4);
+  auto& ns = enroll(1);
+  ns.add(0, 4);
   look_up("a", 10);
   const auto wanted = asked();
   leave(1);
-  space.add(4, 10);
+  ns.add(4, 10);
   brought(wanted, 6);
   CHECK(status("a") == 0U);
-  CHECK(space.held.empty());
+  CHECK(ns.held.empty());
 }
 
 TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease taken before peers were asked is renewed in time",
                  "[lmcache][cluster]") {
   lease = std::chrono::milliseconds(2100);
-  auto& space = enroll(1);
-  space.add(0, 6);
+  auto& ns = enroll(1);
+  ns.add(0, 6);
   look_up("a", 10);
   const auto wanted = asked();
   pass(std::chrono::milliseconds(1900));
@@ -489,8 +489,8 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease taken before peers wer
 
 TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace removed by force is detached and registered again",
                  "[lmcache]") {
-  auto& space = enroll(1);
-  space.add(0, 4);
+  auto& ns = enroll(1);
+  ns.add(0, 4);
   look_up("a", 4);
   CHECK(status("a") == 4U);
   CHECK(ping(1));
@@ -507,7 +507,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace removed by force i
   again.client = worker;
   again.what = operation::register_context;
   again.instance = 1;
-  again.registration = lmcache::context{small_space(), {}};
+  again.registration = lmcache::context{small_namespace(), {}};
   const auto number = send(std::move(again));
   CHECK(answers[number].empty());
   pass(std::chrono::seconds(1));

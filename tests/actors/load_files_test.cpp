@@ -99,24 +99,24 @@ TEST_CASE_METHOD(world, "load coordinator: its shutdown waits for file reads int
 TEST_CASE_METHOD(sim, "slab reading: an order is read from the file into blocks with a code per page",
                  "[slab_reading]") {
   const scratch_directory scratch;
-  constexpr namespace_id space{1, 2};
+  constexpr namespace_id ns{1, 2};
   const auto owner = io::slab_file::open({.path = scratch / "node-1/a.slab",
-                                          .space = space,
-                                          .space_name = "a",
+                                          .ns = ns,
+                                          .namespace_name = "a",
                                           .rank = 3,
                                           .slot_bytes = 8192,
                                           .slots = 8})
                          .value();
   aligned_buffer slot(8192);
   std::fill_n(slot.data() + io::page_header_bytes, 4096, std::byte{9});
-  io::seal_page(slot.bytes(), {space, {5, 5}, 3, {2, 1}, 4096});
+  io::seal_page(slot.bytes(), {ns, {5, 5}, 3, {2, 1}, 4096});
   REQUIRE(::pwrite(owner.descriptor(), slot.data(), 8192, 2 * 8192) == 8192);
   std::vector<std::byte> blocks(4 * 4096);
   io::engine_options how;
   how.kind = io::engine_kind::threads;
   const io::foreign_storage storage{io::foreign_reader::make(how).value(), scratch.path(), true};
   const auto reading =
-      spawn<slab_reading>(io::foreign_pages::options{storage, space, 3, 4096, blocks}, std::string("another"));
+      spawn<slab_reading>(io::foreign_pages::options{storage, ns, 3, 4096, blocks}, std::string("another"));
   read_order order{{"node-1/a.slab", owner.spec().incarnation}, {}, test_patience};
   order.items.items = {{{5, 5}, {2, 1}, 1, 0}, {{5, 6}, {2, 1}, 2, 0}};
   const auto got = ask(reading, order).value<read_reply>();

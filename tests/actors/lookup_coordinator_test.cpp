@@ -16,7 +16,7 @@ struct world : sim {
   world() { REQUIRE(ask(lookup, bind_atom_v, binding()).code() == errc::ok); }
 
   lookup_binding binding() const {
-    return {77, 0, test_space, test_limits(), {first.as<client_shard_actor>(), second.as<client_shard_actor>()}};
+    return {77, 0, test_namespace, test_limits(), {first.as<client_shard_actor>(), second.as<client_shard_actor>()}};
   }
 
   static lookup_task find(std::uint32_t count) { return {test_task(count).keys, std::chrono::seconds(10)}; }

@@ -29,8 +29,8 @@ using transfer_types = std::tuple<arena_info, frame_request, frame_reply, fill_r
 
 using node_types =
     std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers, node_stats,
-               client_parts, register_rank_request, memory_holder, served_space, make_namespace_request,
-               open_space_request, close_space_request, leave_space_request, cluster_card, cluster_hello,
+               client_parts, register_rank_request, memory_holder, served_namespace, make_namespace_request,
+               open_namespace_request, close_namespace_request, leave_namespace_request, cluster_card, cluster_hello,
                cluster_welcome, prefix_fetch_request, prefix_fetch_reply, cluster_stats>;
 
 using handshake_types =

@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::uint64_t limit = 1 << 20;
 
-struct spaces_world : registry_world {
+struct namespaces_world : registry_world {
   /// `observed`: `third` is a shard as well.
-  explicit spaces_world(bool observed = false) : registry_world(8, 2) {
+  explicit namespaces_world(bool observed = false) : registry_world(8, 2) {
     namespaces_config how;
     how.shards = shards;
     if (observed)
@@ -27,25 +27,27 @@ struct spaces_world : registry_world {
     how.rest = std::chrono::seconds(3);
     how.longest_promise = std::chrono::seconds(5);
     how.memory = memory;
-    how.own = {space};
+    how.own = {ns};
     for (std::size_t rank = 0; rank < allocators.size(); ++rank)
-      how.own_ranks.push_back({space_id, static_cast<rank_number>(rank), 8, allocators[rank]});
+      how.own_ranks.push_back({ns_id, static_cast<rank_number>(rank), 8, allocators[rank]});
     for (const auto& shard : shards)
       for (const auto& x : how.own_ranks)
-        REQUIRE(ask(shard, add_rank_request{x.space, x.rank, x.slots, x.allocator}).code() == errc::ok);
-    spaces = spawn<namespaces>(how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
-    spec = small_space(0);
+        REQUIRE(ask(shard, add_rank_request{x.ns, x.rank, x.slots, x.allocator}).code() == errc::ok);
+    ns_actor = spawn<namespaces>(how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
+    spec = small_namespace(0);
     spec.name = "engines";
     id = spec.id();
   }
 
-  void make() { REQUIRE(ask(spaces, add_namespace_request{spec, {true, true, 4}}).code() == errc::ok); }
-  answer add_rank(rank_number rank, std::uint32_t slots) { return ask(spaces, register_rank_request{id, rank, slots}); }
+  void make() { REQUIRE(ask(ns_actor, add_namespace_request{spec, {true, true, 4}}).code() == errc::ok); }
+  answer add_rank(rank_number rank, std::uint32_t slots) {
+    return ask(ns_actor, register_rank_request{id, rank, slots});
+  }
 
   /// Asks in a world that is observed; what the third shard was asked, which agrees or says this.
   template <class Asked, class Request>
   std::pair<answer, Asked> ask_observed(const Request& x, errc says = errc::ok) {
-    const auto number = begin(spaces, x);
+    const auto number = begin(ns_actor, x);
     const auto asked = third.take_one<Asked>();
     if (says == errc::ok)
       third.reply(asked, caf::make_message());
@@ -93,12 +95,12 @@ struct spaces_world : registry_world {
   }
 
   std::uint64_t slots_known() {
-    return ask(shards[0], describe_request{id}).value<describe_reply>().spaces.at(0).ranks[0].slots;
+    return ask(shards[0], describe_request{id}).value<describe_reply>().namespaces.at(0).ranks[0].slots;
   }
 
   probe third{system()};
   shared_budget memory = std::make_shared<memory_budget>(limit);
-  namespaces_actor spaces;
+  namespaces_actor ns_actor;
   namespace_spec spec;
   namespace_id id;
 };
@@ -107,13 +109,13 @@ struct spaces_world : registry_world {
 
 TEST_CASE("namespaces: creating a config namespace again keeps its allocators and pages",
           "[namespaces][registry_actor]") {
-  spaces_world w;
+  namespaces_world w;
   const auto keys = w.keys_of(0, 4);
   const auto reserve = [&](std::uint64_t number, const std::vector<key_digest>& wanted) {
-    return w.ask(w.shards[0], reserve_request{w.space_id, 0, w.ticket_of(number), std::chrono::seconds(5), wanted, {}})
+    return w.ask(w.shards[0], reserve_request{w.ns_id, 0, w.ticket_of(number), std::chrono::seconds(5), wanted, {}})
         .value<reserve_reply>();
   };
-  finish_request written{w.space_id, 0, w.ticket_of(1), {}};
+  finish_request written{w.ns_id, 0, w.ticket_of(1), {}};
   const auto granted = reserve(1, keys);
   std::set<slot_number> live;
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -122,8 +124,8 @@ TEST_CASE("namespaces: creating a config namespace again keeps its allocators an
   }
   REQUIRE(w.codes_of(w.ask(w.shards[0], commit_atom_v, written).value<finish_reply>()) == std::vector(4, errc::ok));
 
-  CHECK(w.ask(w.spaces, add_namespace_request{w.space, {}}).code() == errc::ok);
-  CHECK(w.ask(w.spaces, register_rank_request{w.space_id, 0, 8}).code() == errc::ok);
+  CHECK(w.ask(w.ns_actor, add_namespace_request{w.ns, {}}).code() == errc::ok);
+  CHECK(w.ask(w.ns_actor, register_rank_request{w.ns_id, 0, 8}).code() == errc::ok);
   for (const auto& x : reserve(2, w.keys_of(0, 2, 1000)).results) {
     CHECK(x.code() == errc::ok);
     CHECK_FALSE(live.contains(x.where.slot));
@@ -131,20 +133,20 @@ TEST_CASE("namespaces: creating a config namespace again keeps its allocators an
   CHECK(w.slots().live == 4);
 
   // The error names the difference.
-  auto other = w.space;
+  auto other = w.ns;
   other.dtype = "fp8";
-  const auto different = w.ask(w.spaces, add_namespace_request{other, {}});
+  const auto different = w.ask(w.ns_actor, add_namespace_request{other, {}});
   CHECK(different.code() == errc::identity_mismatch);
   CHECK(different.failure.text.find("dtype") != std::string::npos);
-  const auto with_index = w.ask(w.spaces, add_namespace_request{w.space, {false, true, 64}});
+  const auto with_index = w.ask(w.ns_actor, add_namespace_request{w.ns, {false, true, 64}});
   CHECK(with_index.code() == errc::identity_mismatch);
   CHECK(with_index.failure.text.find("slot_index") != std::string::npos);
-  const auto resized = w.ask(w.spaces, register_rank_request{w.space_id, 0, 9});
+  const auto resized = w.ask(w.ns_actor, register_rank_request{w.ns_id, 0, 9});
   CHECK(resized.code() == errc::identity_mismatch);
   CHECK(resized.failure.text.find("storage.ranks") != std::string::npos);
-  CHECK(w.ask(w.spaces, register_rank_request{w.space_id, 1, 8}).code() == errc::out_of_range);
+  CHECK(w.ask(w.ns_actor, register_rank_request{w.ns_id, 1, 8}).code() == errc::out_of_range);
   for (const bool force : {false, true}) {
-    const auto removed = w.ask(w.spaces, remove_namespace_request{w.space_id, force});
+    const auto removed = w.ask(w.ns_actor, remove_namespace_request{w.ns_id, force});
     CHECK(removed.code() == errc::not_owner);
     CHECK(removed.failure.text.find("config") != std::string::npos);
   }
@@ -153,28 +155,28 @@ TEST_CASE("namespaces: creating a config namespace again keeps its allocators an
 
 TEST_CASE("namespaces: a shard refuses a second allocator for a rank and a second set of peers",
           "[namespaces][registry_actor]") {
-  spaces_world w;
+  namespaces_world w;
   probe other(w.system());
-  CHECK(w.ask(w.shards[0], add_rank_request{w.space_id, 0, 8, w.allocators[0]}).code() == errc::ok);
-  CHECK(w.ask(w.shards[0], add_rank_request{w.space_id, 0, 8, other.as<allocator_actor>()}).code() ==
+  CHECK(w.ask(w.shards[0], add_rank_request{w.ns_id, 0, 8, w.allocators[0]}).code() == errc::ok);
+  CHECK(w.ask(w.shards[0], add_rank_request{w.ns_id, 0, 8, other.as<allocator_actor>()}).code() ==
         errc::identity_mismatch);
-  const registry_peers peers{w.shards, {other.as<allocator_actor>()}, {w.space_id}, {0}};
+  const registry_peers peers{w.shards, {other.as<allocator_actor>()}, {w.ns_id}, {0}};
   CHECK(w.ask(w.shards[0], bind_atom_v, peers).code() == errc::exists);
   CHECK(w.ask(w.allocators[0], bind_atom_v, peers).code() == errc::exists);
-  w.ask(w.shards[0], reserve_request{w.space_id, 0, w.ticket_of(1), std::chrono::seconds(5), w.keys_of(0, 2), {}});
+  w.ask(w.shards[0], reserve_request{w.ns_id, 0, w.ticket_of(1), std::chrono::seconds(5), w.keys_of(0, 2), {}});
   CHECK(other.take<take_atom, std::uint32_t, duration>().empty());
   CHECK(w.slots().reserved == 2);
 }
 
 TEST_CASE("namespaces: removing a namespace releases the memory of its ranks", "[namespaces][memory]") {
-  spaces_world w;
+  namespaces_world w;
   const auto before = w.memory->used();
   for (int round = 0; round < 3; ++round) {
     w.make();
     REQUIRE(w.add_rank(0, 1000).code() == errc::ok);
     CHECK(w.memory->used() == before + bytes_of_slots(1000, 2));
     w.save(0, w.keys_of(0, 3));
-    CHECK(w.ask(w.spaces, remove_namespace_request{w.id, true}).code() == errc::ok);
+    CHECK(w.ask(w.ns_actor, remove_namespace_request{w.id, true}).code() == errc::ok);
     w.advance(std::chrono::seconds(1));
     CHECK(w.memory->used() == before);
   }
@@ -182,7 +184,7 @@ TEST_CASE("namespaces: removing a namespace releases the memory of its ranks", "
 
 TEST_CASE("namespaces: a rank that exceeds the memory is refused with numbers and has no effect",
           "[namespaces][memory]") {
-  spaces_world w;
+  namespaces_world w;
   w.make();
   const auto most = static_cast<std::uint32_t>(memory_budget::lasting_part(limit) / bytes_of_slots(1, 2));
   REQUIRE(w.add_rank(0, most / 2).code() == errc::ok);
@@ -201,7 +203,7 @@ TEST_CASE("namespaces: a rank that exceeds the memory is refused with numbers an
 }
 
 TEST_CASE("namespaces: a cleared rank can be registered with another number of slots", "[namespaces][memory]") {
-  spaces_world w;
+  namespaces_world w;
   w.make();
   REQUIRE(w.add_rank(0, 4).code() == errc::ok);
   const auto keys = w.keys_of(0, 3);
@@ -253,7 +255,7 @@ TEST_CASE("namespaces: a cleared rank can be registered with another number of s
 
 TEST_CASE("namespaces: a rank that only some shards added is added to the others with the same allocator",
           "[namespaces]") {
-  spaces_world w(true);
+  namespaces_world w(true);
   const add_namespace_request made{w.spec, {true, true, 4}};
   REQUIRE(w.ask_observed<add_namespace_request>(made).first.code() == errc::ok);
   const register_rank_request wanted{w.id, 0, 4};
@@ -268,7 +270,7 @@ TEST_CASE("namespaces: a rank that only some shards added is added to the others
 }
 
 TEST_CASE("namespaces: a namespace that one shard refuses to remove stays on all shards", "[namespaces]") {
-  spaces_world w;
+  namespaces_world w;
   w.make();
   REQUIRE(w.add_rank(0, 4).code() == errc::ok);
   const auto stored = w.keys_of(0, 1);
@@ -276,7 +278,7 @@ TEST_CASE("namespaces: a namespace that one shard refuses to remove stays on all
   // A reservation, in one shard.
   const auto written = w.keys_of(1, 1);
   const auto slot = w.allocate(1, written).at(0).where.slot;
-  const auto refused = w.ask(w.spaces, remove_namespace_request{w.id, false});
+  const auto refused = w.ask(w.ns_actor, remove_namespace_request{w.id, false});
   CHECK(refused.code() == errc::busy);
   CHECK(refused.failure.text.find("1 reservations") != std::string::npos);
   for (const auto& shard : w.shards)
@@ -286,29 +288,29 @@ TEST_CASE("namespaces: a namespace that one shard refuses to remove stays on all
   // It ends, and all of it goes.
   CHECK(w.ask(w.shards[1], confirm_request{w.id, 0, std::vector<page_ref>{{written[0], {slot, 0}}}}).code() ==
         errc::ok);
-  CHECK(w.ask(w.spaces, remove_namespace_request{w.id, false}).code() == errc::ok);
+  CHECK(w.ask(w.ns_actor, remove_namespace_request{w.id, false}).code() == errc::ok);
   for (const auto& shard : w.shards)
     CHECK(w.ask(shard, describe_request{w.id}).code() == errc::unknown_namespace);
 }
 
 TEST_CASE("namespaces: the death of an allocator ends the actor because its slots are lost", "[namespaces]") {
-  spaces_world w(true);
+  namespaces_world w(true);
   const add_namespace_request made{w.spec, {true, true, 4}};
   REQUIRE(w.ask_observed<add_namespace_request>(made).first.code() == errc::ok);
   const register_rank_request wanted{w.id, 0, 4};
   const auto allocator = w.ask_observed<add_rank_request>(wanted).second.allocator;
   SECTION("but not when its namespace was removed") {
-    const auto number = w.begin(w.spaces, remove_namespace_request{w.id, true});
+    const auto number = w.begin(w.ns_actor, remove_namespace_request{w.id, true});
     w.third.reply(w.third.take_one<remove_namespace_request>(), caf::make_message(remove_namespace_reply{false}));
     w.run();
     CHECK(w.client().answer_to(number).code() == errc::ok);
-    CHECK(w.ask(w.spaces, wanted).code() == errc::unknown_namespace);
+    CHECK(w.ask(w.ns_actor, wanted).code() == errc::unknown_namespace);
     CHECK(w.ask(allocator, stats_atom_v).code() == errc::unreachable);
   }
   SECTION("for whatever reason") {
     caf::anon_send_exit(allocator, caf::exit_reason::kill);
     w.run();
-    CHECK(w.ask(w.spaces, wanted).code() == errc::unreachable);
+    CHECK(w.ask(w.ns_actor, wanted).code() == errc::unreachable);
   }
 }
 

@@ -24,7 +24,7 @@ struct claiming_node {
     options.node_name = "claiming";
     options.data_dir = scratch / "claiming";
     options.statistics_interval = duration::zero();
-    options.namespaces = {small_space(1)};
+    options.namespaces = {small_namespace(1)};
     options.storage.ranks.assign(1, {std::uint64_t{16} * 8192 + 4096, {}});
     options.storage.shared = true;
     options.storage.claim_lease = claim_lease;
@@ -72,13 +72,13 @@ TEST_CASE("A node that has lost its claim reports it, refuses saves and writes n
   auto node = x.start();
   REQUIRE(node);
   const auto condition = (*node)->services().condition;
-  CHECK_FALSE(condition->refuses_saves(small_space(1).id()));
+  CHECK_FALSE(condition->refuses_saves(small_namespace(1).id()));
   io::claim_directory claims(x.options.data_dir);
   REQUIRE(claims.make(2, {"survivor", 5, io::claim_kind::adopter, io::claim_phase::holding, claim_lease, 1, "ours"}));
   REQUIRE(eventually([&] { return condition->has(trouble::claim_lost); }));
   CHECK_FALSE((*node)->claim()->gate()->is_open());
   CHECK(missing(condition->ready().error().text, {"'survivor'", "start the node again"}) == "");
-  CHECK(condition->refuses_saves(small_space(1).id()));
+  CHECK(condition->refuses_saves(small_namespace(1).id()));
   static_cast<void>((*node)->stop(x.system, seconds(30))); // its index cannot be closed in good order
   node = fail(errc::cancelled, "gone");
   CHECK(x.claim().number == 2);

@@ -96,8 +96,8 @@ struct world {
     attach_reply out;
     out.owner = owner;
     out.node_name = "test node";
-    out.space_id = space.id();
-    out.space = space;
+    out.ns_id = ns.id();
+    out.ns = ns;
     out.limits = {4 * slot, 64, 32, std::chrono::seconds(60), std::chrono::seconds(60)};
     out.arena = {4 * slot, 2 * slot, io::encode(memory->name())};
     out.shards = {shard.as<client_shard_actor>()};
@@ -144,7 +144,7 @@ struct world {
     const auto page = fetch.get<frame_request>(1).pages[0];
     REQUIRE(memory->provide(0));
     const auto frame = memory->bytes().subspan(slot, slot);
-    const io::page_identity identity{space.id(), page.key, 0, page.where, space.geometry.page_bytes()};
+    const io::page_identity identity{ns.id(), page.key, 0, page.where, ns.geometry.page_bytes()};
     io::seal_page(frame, identity);
     frame_reply frames{9, {}};
     frames.frames.items.push_back({slot, 0});
@@ -153,9 +153,9 @@ struct world {
       std::this_thread::yield();
   }
 
-  const namespace_spec space = small_space();
-  const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
-  replay::device_memory cache = *replay::device_memory::create(space.geometry, blocks, {});
+  const namespace_spec ns = small_namespace();
+  const std::uint64_t slot = io::slot_bytes(ns.geometry.page_bytes());
+  replay::device_memory cache = *replay::device_memory::create(ns.geometry, blocks, {});
   std::shared_ptr<io::arena> memory = *io::arena::create({4 * slot, 2 * slot, io::huge_page_choice::off});
   std::shared_ptr<copy_gate> gate = std::make_shared<copy_gate>();
   system_config config{{}};

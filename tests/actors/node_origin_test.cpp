@@ -123,7 +123,7 @@ TEST_CASE_METHOD(origin_world, "node: a disconnected client that never requested
   connected(another(7), process);
   const auto reply = attach_by_listener(link).value<attach_reply>();
   link.request(caf::actor_cast<caf::strong_actor_ptr>(reply.shards.front()),
-               caf::make_message(match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}}));
+               caf::make_message(match_request{reply.ns_id, {reply.owner, 1}, std::chrono::seconds(1), {}}));
   run();
   CHECK(shard.take<match_request>().size() == 1);
   link.die();

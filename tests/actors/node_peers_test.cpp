@@ -29,9 +29,9 @@ TEST_CASE_METHOD(peer_world, "node: it sends the list of its namespaces to peers
   CHECK(welcome.node.cluster == "ours");
   CHECK(welcome.node.node == "test node");
   CHECK(welcome.node.incarnation == 5);
-  REQUIRE(welcome.spaces.size() == 2);
-  CHECK(welcome.spaces[0].id == options->namespaces[0].id());
-  CHECK(welcome.spaces[1].name == "other");
+  REQUIRE(welcome.namespaces.size() == 2);
+  CHECK(welcome.namespaces[0].id == options->namespaces[0].id());
+  CHECK(welcome.namespaces[1].name == "other");
   CHECK(ask(supervisor, hello("theirs")).code() == errc::identity_mismatch);
   auto old = hello();
   --old.protocol;
@@ -45,7 +45,7 @@ TEST_CASE_METHOD(peer_world, "node: engines can request pages of peers and peers
   probe engine(system());
   const auto reply = attach(engine).value<attach_reply>();
   REQUIRE(reply.cluster);
-  begin(reply.cluster, prefix_fetch_request{reply.space_id, {}, packed<key_digest>({{1, 2}})});
+  begin(reply.cluster, prefix_fetch_request{reply.ns_id, {}, packed<key_digest>({{1, 2}})});
   CHECK(peers.take<prefix_fetch_request>().size() == 1);
   CHECK(ask(reply.cluster, prefix_fetch_request{options->namespaces[1].id(), {}, {}}).code() ==
         errc::unknown_namespace);
@@ -56,7 +56,7 @@ TEST_CASE_METHOD(peer_world, "node: engines can request pages of peers and peers
   const auto of_node = attach(node, wanted).value<attach_reply>();
   CHECK_FALSE(of_node.cluster);
   const auto refused = ask(of_node.shards.front(),
-                           reserve_request{of_node.space_id, 0, {of_node.owner, 1}, std::chrono::seconds(1), {}, {}});
+                           reserve_request{of_node.ns_id, 0, {of_node.owner, 1}, std::chrono::seconds(1), {}, {}});
   CHECK(refused.code() == errc::not_owner);
   wanted.cluster = "theirs";
   probe stranger(system());

@@ -56,19 +56,19 @@ public:
     where.window_bytes = options.transfer.window_bytes;
     where.attach = options.attach;
     session = spawn<troupe::link>(where);
-    const auto space = options.namespaces.front();
+    const auto ns = options.namespaces.front();
     lookup = spawn<lookup_coordinator>(options.transfer.max_tasks, options.attach.request_timeout);
     client_parts parts{lookup, {}};
-    for (rank_number rank = 0; rank < space.world_size; ++rank) {
+    for (rank_number rank = 0; rank < ns.world_size; ++rank) {
       devices.push_back(std::make_unique<replay::device_memory>(
-          *replay::device_memory::create(space.geometry, device_blocks, {.layout = kv_layout::split, .seed = 1})));
+          *replay::device_memory::create(ns.geometry, device_blocks, {.layout = kv_layout::split, .seed = 1})));
       auto state = std::make_shared<copy_engine_state>(
-          copy_engine_options{space.id(), rank, 4096, std::make_shared<io::arena_finder>()},
+          copy_engine_options{ns.id(), rank, 4096, std::make_shared<io::arena_finder>()},
           *make_host_page_mover(devices.back()->view()));
       const auto copier = *spawn_copy_engine(system_, std::move(state));
       actors_.push_back(caf::actor_cast<caf::actor>(copier));
       const transfer::coordinator_options how{
-          space.id(), rank, space.geometry.page_bytes(), io::slot_bytes(space.geometry.page_bytes()), 4, 16};
+          ns.id(), rank, ns.geometry.page_bytes(), io::slot_bytes(ns.geometry.page_bytes()), 4, 16};
       load.push_back(spawn<load_coordinator>(how, copier, options.attach.request_timeout));
       save.push_back(spawn<save_coordinator>(how, copier, options.attach.request_timeout));
       parts.ranks.push_back({rank, copier, load.back(), save.back()});
@@ -177,7 +177,7 @@ struct world {
     out.data_dir = where / "data";
     out.drain_timeout = std::chrono::seconds(20);
     out.statistics_interval = duration::zero();
-    out.namespaces = {small_space(world_size)};
+    out.namespaces = {small_namespace(world_size)};
     out.namespaces[0].dtype = "bfloat16";
     const auto slot = io::slot_bytes(out.namespaces[0].geometry.page_bytes());
     for (std::uint32_t rank = 0; rank < world_size; ++rank)

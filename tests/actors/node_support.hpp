@@ -16,7 +16,7 @@ inline std::shared_ptr<::troupe::config::node_config> node_options() {
   out->statistics_interval = duration::zero();
   out->drain_timeout = std::chrono::seconds(3);
   out->io.max_clients = 3;
-  out->namespaces = {small_space(2), small_space(1)};
+  out->namespaces = {small_namespace(2), small_namespace(1)};
   out->namespaces[1].name = "other";
   out->namespaces[1].salt = "a secret";
   return out;
@@ -85,7 +85,7 @@ struct node_world : sim {
 
   void start() {
     node_children children;
-    children.spaces = options->namespaces;
+    children.served = options->namespaces;
     children.extents = extents;
     children.add_shard(shard.as<registry_actor>());
     children.add_rank({0, 0, 10, worker0.as<io_worker_actor>(), allocator0.as<allocator_actor>(), false, slab0});
@@ -97,11 +97,11 @@ struct node_world : sim {
     supervisor = spawn<node>(options, std::move(children), processes.watcher(), std::nullopt, peers);
   }
 
-  static attach_request request(const std::string& space_name = "") {
+  static attach_request request(const std::string& namespace_name = "") {
     attach_request out;
     out.client_name = "a client";
     out.process = 1;
-    out.space_name = space_name;
+    out.namespace_name = namespace_name;
     return out;
   }
   static attach_request request_of(std::int32_t process) {

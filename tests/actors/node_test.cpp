@@ -12,7 +12,7 @@ TEST_CASE_METHOD(node_world, "node: an attach reply has all that a client needs"
   const auto reply = attach(link).value<attach_reply>();
   CHECK(reply.owner != 0);
   CHECK(reply.node_name == "test node");
-  CHECK(reply.space == options->namespaces[0]);
+  CHECK(reply.ns == options->namespaces[0]);
   CHECK(reply.limits.batch_keys == options->registry.max_batch_keys);
   CHECK(reply.limits.lease == options->registry.lease_max);
   CHECK(reply.limits.reservation == options->registry.reservation_deadline);
@@ -20,7 +20,7 @@ TEST_CASE_METHOD(node_world, "node: an attach reply has all that a client needs"
   CHECK(reply.arena.bytes == 4 * 8192);
   CHECK(reply.arena.extent_bytes == 8192);
   CHECK(reply.arena.name == packed<std::uint8_t>(extents->info().name));
-  CHECK(reply.space_id == options->namespaces[0].id());
+  CHECK(reply.ns_id == options->namespaces[0].id());
   CHECK(reply.shards.size() == 1);
   REQUIRE(reply.ranks.size() == 2);
   CHECK(reply.ranks[1].rank == 1);
@@ -29,9 +29,9 @@ TEST_CASE_METHOD(node_world, "node: an attach reply has all that a client needs"
   probe second(system());
   const auto other = attach(second, request("other")).value<attach_reply>();
   CHECK(other.owner != reply.owner);
-  CHECK(other.space_id == options->namespaces[1].id());
-  CHECK(other.space.name == "other");
-  CHECK(other.space.salt == "");
+  CHECK(other.ns_id == options->namespaces[1].id());
+  CHECK(other.ns.name == "other");
+  CHECK(other.ns.salt == "");
   CHECK(other.ranks.empty());
 }
 
@@ -333,7 +333,7 @@ TEST_CASE_METHOD(node_world, "node: statistics get one reply with those of all c
     CHECK(stats.ranks[1].rank == 1);
     CHECK(stats.ranks[1].slots.total == 10);
     CHECK(stats.ranks[1].io.read_pages == 4);
-    CHECK(stats.ranks[0].space_name == "small");
+    CHECK(stats.ranks[0].namespace_name == "small");
     CHECK(metrics.take<node_stats>().size() == 1);
   }
   SECTION("one child refuses") {

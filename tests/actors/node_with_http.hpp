@@ -47,7 +47,7 @@ struct node_with_http {
     log::set_level("off");
     options.data_dir = directory.path() / "data";
     options.statistics_interval = duration::zero();
-    options.namespaces = {small_space(world_size)};
+    options.namespaces = {small_namespace(world_size)};
     options.namespaces[0].dtype = "bfloat16";
     const auto slot = io::slot_bytes(options.namespaces[0].geometry.page_bytes());
     for (std::uint32_t rank = 0; rank < world_size; ++rank)

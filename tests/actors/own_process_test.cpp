@@ -97,7 +97,7 @@ TEST_CASE_METHOD(coordinator_world, "own process: a remote sender cannot look up
                  "[lookup_coordinator]") {
   somebody_elsewhere other(*this);
   const auto lookup = spawn<lookup_coordinator>(4U, request_timeout);
-  const lookup_binding node{77, 0, test_space, test_limits(), {shard.as<client_shard_actor>()}};
+  const lookup_binding node{77, 0, test_namespace, test_limits(), {shard.as<client_shard_actor>()}};
   REQUIRE(ask(lookup, bind_atom_v, node).code() == errc::ok);
   const auto number = begin(lookup, lookup_task{test_task(3).keys, std::chrono::seconds(1)});
   other.say(lookup, unbind_atom_v);

@@ -51,35 +51,34 @@ struct telling_shard : sim {
   telling_shard() {
     registry_options how;
     how.tells_workers = true;
-    shard = spawn<registry>(how, std::vector{space}, metrics.as<metrics_actor>());
+    shard = spawn<registry>(how, std::vector{ns}, metrics.as<metrics_actor>());
   }
 
   void bind(bool with_worker = true) {
-    registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {space.id()}, {0}};
+    registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {ns.id()}, {0}};
     peers.workers = {with_worker ? worker.as<io_worker_actor>() : io_worker_actor{}};
     REQUIRE(ask(shard, bind_atom_v, peers).code() == errc::ok);
   }
 
   page_ref store() {
     const auto number = begin(
-        shard,
-        reserve_request{space.id(), 0, {7, 1}, std::chrono::seconds(30), std::vector{test_task(1, 0).keys[0]}, {}});
+        shard, reserve_request{ns.id(), 0, {7, 1}, std::chrono::seconds(30), std::vector{test_task(1, 0).keys[0]}, {}});
     slots.reply(slots.take_one<take_atom, std::uint32_t, duration>(),
                 caf::make_message(take_reply{std::vector{slot_ref{3, 5}}}));
     run();
     const auto where = client().answer_to(number).value<reserve_reply>().results[0].where;
     const page_ref page{test_task(1, 0).keys[0], where};
-    REQUIRE(ask(shard, commit_atom_v, finish_request{space.id(), 0, {7, 1}, std::vector{page}}).code() == errc::ok);
+    REQUIRE(ask(shard, commit_atom_v, finish_request{ns.id(), 0, {7, 1}, std::vector{page}}).code() == errc::ok);
     return page;
   }
 
   void match() {
-    REQUIRE(ask(shard, match_request{space.id(), {7, 2}, std::chrono::seconds(5), test_task(1, 0).keys})
+    REQUIRE(ask(shard, match_request{ns.id(), {7, 2}, std::chrono::seconds(5), test_task(1, 0).keys})
                 .value<match_reply>()
                 .matched == 1);
   }
 
-  namespace_spec space = small_space(1);
+  namespace_spec ns = small_namespace(1);
   probe slots{system()};
   probe worker{system()};
   probe metrics{system()};
@@ -98,7 +97,7 @@ TEST_CASE_METHOD(admitting_world, "io worker: shards are notified of dropped pag
   CHECK(codes_of(placed) == std::vector{errc::ok, errc::ok});
   const auto notified = shard.take_one<dropped_pages_request>();
   const auto& x = notified.get<dropped_pages_request>(0);
-  CHECK(x.space == namespace_id{1, 2});
+  CHECK(x.ns == namespace_id{1, 2});
   CHECK(x.rank == 0);
   CHECK(x.pages.items == std::vector{page(3), page(2)});
   CHECK(stats().dropped_pages == 2);
@@ -147,7 +146,7 @@ TEST_CASE_METHOD(telling_shard, "registry: the io worker of a rank is notified o
   CHECK(found.get<prefetch_request>(0).pages.items == std::vector{page});
   CHECK(found.get<prefetch_request>(0).lease == ticket{7, 2});
   CHECK_FALSE(found.id.is_request());
-  CHECK(ask(shard, release_request{space.id(), {7, 2}, 0}).code() == errc::ok);
+  CHECK(ask(shard, release_request{ns.id(), {7, 2}, 0}).code() == errc::ok);
   const auto over = worker.take_one<prefetch_end>();
   CHECK(over.get<prefetch_end>(0).lease == ticket{7, 2});
   CHECK(over.get<prefetch_end>(0).keep == 0);
@@ -161,10 +160,10 @@ TEST_CASE_METHOD(telling_shard, "registry: a rank that is added later may have a
   store();
   match();
   CHECK(worker.inbox_size() == 0);
-  add_rank_request late{space.id(), 0, 8, slots.as<allocator_actor>()};
+  add_rank_request late{ns.id(), 0, 8, slots.as<allocator_actor>()};
   late.worker = worker.as<io_worker_actor>();
   REQUIRE(ask(shard, late).code() == errc::ok);
-  CHECK(ask(shard, release_request{space.id(), {7, 2}, 0}).code() == errc::ok);
+  CHECK(ask(shard, release_request{ns.id(), {7, 2}, 0}).code() == errc::ok);
   CHECK(worker.take<prefetch_end>().size() == 1);
   match();
   CHECK(worker.take<prefetch_request>().size() == 1);
@@ -172,7 +171,7 @@ TEST_CASE_METHOD(telling_shard, "registry: a rank that is added later may have a
 
 TEST_CASE_METHOD(telling_shard, "registry: the number of io workers is that of allocators or zero",
                  "[registry_actor]") {
-  registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {space.id()}, {0}};
+  registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {ns.id()}, {0}};
   peers.workers = {worker.as<io_worker_actor>(), worker.as<io_worker_actor>()};
   CHECK(ask(shard, bind_atom_v, peers).code() == errc::invalid_argument);
   bind();
@@ -183,10 +182,10 @@ TEST_CASE_METHOD(telling_shard, "registry: a dropped page is no longer listed an
   bind();
   const auto page = store();
   slots.take<publish_page_atom, slot_batch>();
-  CHECK(ask(shard, dropped_pages_request{space.id(), 0, std::vector{page}}).value<result_codes>().results.items ==
+  CHECK(ask(shard, dropped_pages_request{ns.id(), 0, std::vector{page}}).value<result_codes>().results.items ==
         std::vector<std::uint8_t>{0});
   CHECK(slots.take_one<release_atom, slot_batch>().get<slot_batch>(1).slots.items == std::vector{page.where});
-  CHECK(ask(shard, match_request{space.id(), {7, 2}, std::chrono::seconds(5), test_task(1, 0).keys})
+  CHECK(ask(shard, match_request{ns.id(), {7, 2}, std::chrono::seconds(5), test_task(1, 0).keys})
             .value<match_reply>()
             .matched == 0);
   CHECK(ask(shard, dropped_pages_request{{9, 9}, 0, std::vector{page}}).code() == errc::unknown_namespace);

@@ -27,10 +27,10 @@ struct reception_world : node_world {
   const client_worker_actor& io(std::size_t rank = 0) const { return mine.ranks[rank].worker; }
 
   match_request match(owner_id owner) const {
-    return {mine.space_id, {owner, 1}, std::chrono::seconds(1), {{key_digest{1, 1}}}};
+    return {mine.ns_id, {owner, 1}, std::chrono::seconds(1), {{key_digest{1, 1}}}};
   }
   finish_request pages(owner_id owner, slot_ref where = {3, 8}) const {
-    return {mine.space_id, 0, {owner, 2}, {{page_ref{{1, 1}, where}}}};
+    return {mine.ns_id, 0, {owner, 2}, {{page_ref{{1, 1}, where}}}};
   }
   static frame_request batch(slot_ref where = {3, 8}) {
     return {packed<page_ref>{{page_ref{{1, 1}, where}}}, std::chrono::seconds(1)};
@@ -40,7 +40,7 @@ struct reception_world : node_world {
   void reserve(const attach_reply& who) {
     const auto asking =
         begin(who.shards[0],
-              reserve_request{who.space_id, 0, {who.owner, 2}, std::chrono::seconds(1), {{key_digest{1, 1}}}, {}});
+              reserve_request{who.ns_id, 0, {who.owner, 2}, std::chrono::seconds(1), {{key_digest{1, 1}}}, {}});
     shard.reply(shard.take_one<reserve_request>(),
                 caf::make_message(reserve_reply{{{location{{3, 8}, static_cast<std::uint32_t>(errc::ok)}}}}));
     run();
@@ -118,13 +118,13 @@ TEST_CASE_METHOD(reception_world, "reception: a request ends if its shard dies o
 TEST_CASE_METHOD(reception_world, "reception: a client cannot act as another client", "[reception]") {
   for (const owner_id owner : {theirs.owner, owner_id{0}}) {
     CHECK(ask(harness(), match(owner)).code() == errc::not_owner);
-    CHECK(ask(harness(), release_request{mine.space_id, {owner, 1}, 0}).code() == errc::not_owner);
-    CHECK(ask(harness(), renew_request{mine.space_id, {owner, 1}, std::chrono::hours(1)}).code() == errc::not_owner);
+    CHECK(ask(harness(), release_request{mine.ns_id, {owner, 1}, 0}).code() == errc::not_owner);
+    CHECK(ask(harness(), renew_request{mine.ns_id, {owner, 1}, std::chrono::hours(1)}).code() == errc::not_owner);
     CHECK(ask(harness(), commit_atom_v, pages(owner)).code() == errc::not_owner);
     CHECK(ask(harness(), abort_atom_v, pages(owner)).code() == errc::not_owner);
   }
   auto elsewhere = match(mine.owner);
-  elsewhere.space = options->namespaces[1].id();
+  elsewhere.ns = options->namespaces[1].id();
   CHECK(ask(harness(), elsewhere).code() == errc::unknown_namespace);
   CHECK(shard.take<match_request>().empty());
   CHECK(shard.take<release_request>().empty());
@@ -202,11 +202,11 @@ TEST_CASE_METHOD(reception_world, "reception: clients cannot use the internal me
   const slot_batch slots{{{slot_ref{1, 0xffffffff}}}, true};
   CHECK(refused(harness(), owner_died_atom_v, theirs.owner));
   CHECK(refused(harness(), bind_atom_v, registry_peers{}));
-  CHECK(refused(harness(), evict_request{mine.space_id, 0, 8}));
-  CHECK(refused(harness(), children_request{mine.space_id, {}}));
-  CHECK(refused(harness(), remove_namespace_request{mine.space_id, true}));
+  CHECK(refused(harness(), evict_request{mine.ns_id, 0, 8}));
+  CHECK(refused(harness(), children_request{mine.ns_id, {}}));
+  CHECK(refused(harness(), remove_namespace_request{mine.ns_id, true}));
   CHECK(refused(harness(), written_atom_v, std::uint8_t{13}, std::string("disk full")));
-  CHECK(refused(harness(), erase_request{mine.space_id, 0, {}}));
+  CHECK(refused(harness(), erase_request{mine.ns_id, 0, {}}));
   CHECK(refused(io(), fence_atom_v, slots));
   CHECK(refused(io(), drain_atom_v));
   CHECK(refused(io(), owner_died_atom_v, theirs.owner));
@@ -266,7 +266,7 @@ TEST_CASE_METHOD(reception_world, "reception: the handles of a client end with i
 TEST_CASE_METHOD(reception_world, "reception: names are limited in length", "[reception]") {
   probe another(system());
   auto wanted = request();
-  auto& name = GENERATE(false, true) ? wanted.client_name : wanted.space_name;
+  auto& name = GENERATE(false, true) ? wanted.client_name : wanted.namespace_name;
   name = std::string(257, 'x');
   CHECK(ask(proxy, wanted, another.as<>()).code() == errc::limit_exceeded);
   name.pop_back();

@@ -43,7 +43,7 @@ private:
 
 /// One shard with a store, and a probe for its allocator.
 struct durable_world : sim {
-  namespace_spec space = small_space();
+  namespace_spec ns = small_namespace();
   probe slots{system()};
   probe metrics{system()};
   std::shared_ptr<patient_store> disk = std::make_shared<patient_store>();
@@ -52,8 +52,8 @@ struct durable_world : sim {
   durable_world() : durable_world(registry_options{}) {}
   explicit durable_world(registry_options how) {
     how.change_feed = true;
-    shard = spawn<registry>(how, std::vector{space}, metrics.as<metrics_actor>(), disk);
-    const registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {space.id()}, {0}};
+    shard = spawn<registry>(how, std::vector{ns}, metrics.as<metrics_actor>(), disk);
+    const registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {ns.id()}, {0}};
     REQUIRE(ask(shard, bind_atom_v, peers).code() == errc::ok);
     disk->write(); // the namespace
     run();
@@ -61,15 +61,15 @@ struct durable_world : sim {
 
   /// Reserves one key at a slot.
   finish_request reserve(std::uint64_t n, slot_number slot) {
-    const reserve_request wanted{space.id(),          0, {7, n}, std::chrono::seconds(30), test_task(1, n).keys,
-                                 packed<key_digest>{}};
+    const reserve_request wanted{
+        ns.id(), 0, {7, n}, std::chrono::seconds(30), test_task(1, n).keys, packed<key_digest>{}};
     const auto number = begin(shard, wanted);
     const auto asked = slots.take_one<take_atom, std::uint32_t, duration>();
     slots.reply(asked, caf::make_message(take_reply{std::vector{slot_ref{slot, 5}}}));
     run();
     const auto granted = client().answer_to(number).value<reserve_reply>();
     REQUIRE(granted.results[0].code() == errc::ok);
-    return {space.id(), 0, {7, n}, std::vector{page_ref{wanted.keys[0], granted.results[0].where}}};
+    return {ns.id(), 0, {7, n}, std::vector{page_ref{wanted.keys[0], granted.results[0].where}}};
   }
 
   /// Reserves and commits one key; returns the pages written.
@@ -83,11 +83,11 @@ struct durable_world : sim {
   }
 
   std::size_t listed() {
-    return ask(shard, list_pages_request{space.id(), 0, 0, 100}).value<list_pages_reply>().pages.size();
+    return ask(shard, list_pages_request{ns.id(), 0, 0, 100}).value<list_pages_reply>().pages.size();
   }
 
   bool complete(std::uint64_t n) {
-    const exists_request asked{space.id(), all_ranks, test_task(1, n).keys};
+    const exists_request asked{ns.id(), all_ranks, test_task(1, n).keys};
     return ask(shard, asked).value<result_codes>().results[0] == 0;
   }
 };
@@ -114,7 +114,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: a slot is released after its 
   disk->write();
   run();
   REQUIRE(client().answer_to(committed).code() == errc::ok);
-  const auto number = begin(shard, invalidate_request{space.id(), 0, page.pages});
+  const auto number = begin(shard, invalidate_request{ns.id(), 0, page.pages});
   CHECK_FALSE(complete(1));
   CHECK(slots.take<release_atom, slot_batch>().empty());
   CHECK_FALSE(client().answer_to(number).came);
@@ -130,7 +130,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: an eviction is answered after
   disk->write();
   run();
   REQUIRE(client().answer_to(committed).code() == errc::ok);
-  const auto number = begin(shard, evict_request{space.id(), 0, 1});
+  const auto number = begin(shard, evict_request{ns.id(), 0, 1});
   CHECK_FALSE(client().answer_to(number).came);
   disk->write();
   run();
@@ -162,12 +162,12 @@ TEST_CASE_METHOD(durable_world, "durable registry: reads and refusals do not wai
                  "[registry_durable]") {
   const auto hanging = begin(shard, commit_atom_v, reserve(1, 3));
   const auto keys = test_task(1, 1).keys;
-  CHECK(ask(shard, match_request{space.id(), {7, 90}, std::chrono::seconds(1), keys}).code() == errc::ok);
+  CHECK(ask(shard, match_request{ns.id(), {7, 90}, std::chrono::seconds(1), keys}).code() == errc::ok);
   CHECK(ask(shard, stats_atom_v).code() == errc::ok);
   disk->write();
   run();
   CHECK(client().answer_to(hanging).code() == errc::ok);
-  CHECK(ask(shard, commit_atom_v, finish_request{space.id(), 9, {7, 1}, {}}).code() == errc::out_of_range);
+  CHECK(ask(shard, commit_atom_v, finish_request{ns.id(), 9, {7, 1}, {}}).code() == errc::out_of_range);
 }
 
 TEST_CASE_METHOD(durable_world, "durable registry: a batch is retried when the store is busy", "[registry_durable]") {
@@ -193,7 +193,7 @@ TEST_CASE("durable registry: irreversible requests are accepted beyond the limit
   const auto waits = w.begin(w.shard, commit_atom_v, late);
   REQUIRE(w.ask(w.shard, commit_atom_v, refused).code() == errc::limit_exceeded);
   SECTION("the loss of a page") {
-    const auto number = w.begin(w.shard, dropped_pages_request{w.space.id(), 0, gone.pages});
+    const auto number = w.begin(w.shard, dropped_pages_request{w.ns.id(), 0, gone.pages});
     CHECK_FALSE(w.client().answer_to(number).came);
     CHECK_FALSE(w.complete(1));
     w.disk->write();
@@ -205,13 +205,13 @@ TEST_CASE("durable registry: irreversible requests are accepted beyond the limit
     CHECK(w.listed() == 1);
   }
   SECTION("the removal of a namespace") {
-    const auto number = w.begin(w.shard, remove_namespace_request{w.space.id(), true});
+    const auto number = w.begin(w.shard, remove_namespace_request{w.ns.id(), true});
     w.disk->write();
     w.run();
     w.disk->write();
     w.run();
     CHECK_FALSE(w.client().answer_to(number).value<remove_namespace_reply>().more);
-    CHECK(w.ask(w.shard, describe_request{w.space.id()}).code() == errc::unknown_namespace);
+    CHECK(w.ask(w.shard, describe_request{w.ns.id()}).code() == errc::unknown_namespace);
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 struct slot_client_world : registry_world {
   explicit slot_client_world(std::uint32_t slots = 8) : registry_world(1) {
-    spec = small_space(0);
+    spec = small_namespace(0);
     spec.name = "slots";
     id = spec.id();
     CHECK(ask(shards[0], add_namespace_request{spec, {true, true, 4}}).code() == errc::ok);
@@ -72,10 +72,10 @@ TEST_CASE("slot clients: allocate, confirm, exists, protect, erase", "[registry_
   const auto found = w.ask(w.shards[0], where).value<locate_reply>();
   CHECK(found.locations[2].where == given.results[2].where);
   CHECK(w.ask(w.shards[0], key_request{w.id, wanted.keys[0]}).value<key_reply>().complete);
-  const auto spaces = w.ask(w.shards[0], describe_request{}).value<describe_reply>().spaces;
-  REQUIRE(spaces.size() == 2);
-  CHECK(spaces[1].spec == w.spec);
-  CHECK(spaces[1].ranks[0].pages == 3);
+  const auto namespaces = w.ask(w.shards[0], describe_request{}).value<describe_reply>().namespaces;
+  REQUIRE(namespaces.size() == 2);
+  CHECK(namespaces[1].spec == w.spec);
+  CHECK(namespaces[1].ranks[0].pages == 3);
   const erase_request gone{w.id, all_ranks, wanted.keys};
   CHECK(w.codes_of(w.ask(w.shards[0], gone).value<result_codes>()) == std::vector(3, errc::ok));
   // Protected: the slots are reclaimed when the protection ends, and then are free.
@@ -197,11 +197,11 @@ TEST_CASE("slot clients: clearing and removing a namespace releases its slots", 
 TEST_CASE("slot clients: pages of an earlier run are restored in registry and allocator", "[registry_actor]") {
   registry_world w(8);
   const auto keys = test_task(3).keys;
-  CHECK(w.ask(w.shards[0], add_rank_request{w.space_id, 0, 8, w.allocators[0]}).code() == errc::ok);
+  CHECK(w.ask(w.shards[0], add_rank_request{w.ns_id, 0, 8, w.allocators[0]}).code() == errc::ok);
   restore_request stored;
   slot_batch slots;
   for (std::uint32_t i = 0; i < 3; ++i) {
-    stored.pages.items.push_back({w.space_id, keys[i], i > 0 ? keys[i - 1] : key_digest{}, {i + 2, 5}, 0, 0});
+    stored.pages.items.push_back({w.ns_id, keys[i], i > 0 ? keys[i - 1] : key_digest{}, {i + 2, 5}, 0, 0});
     slots.slots.items.push_back({i + 2, 5});
   }
   const auto codes = w.ask(w.shards[0], stored).value<result_codes>();

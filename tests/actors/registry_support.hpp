@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-inline namespace_spec small_space(std::uint32_t world_size = 1) {
+inline namespace_spec small_namespace(std::uint32_t world_size = 1) {
   namespace_spec out;
   out.name = "small";
   out.model = "model";
@@ -21,14 +21,14 @@ inline namespace_spec small_space(std::uint32_t world_size = 1) {
 
 struct registry_world : sim {
   explicit registry_world(std::uint32_t slots = 8, std::uint32_t shard_count = 1, std::uint32_t world_size = 1)
-      : space(small_space(world_size)), space_id(space.id()) {
+      : ns(small_namespace(world_size)), ns_id(ns.id()) {
     registry_peers peers;
     for (std::uint32_t shard = 0; shard < shard_count; ++shard) {
       registry_options how;
       how.shard = shard;
       how.shard_count = shard_count;
       how.tick_work = 16;
-      peers.shards.push_back(spawn<registry>(how, std::vector{space}, metrics.as<metrics_actor>()));
+      peers.shards.push_back(spawn<registry>(how, std::vector{ns}, metrics.as<metrics_actor>()));
     }
     for (rank_number rank = 0; rank < world_size; ++rank) {
       allocator_options how;
@@ -36,8 +36,8 @@ struct registry_world : sim {
       how.low_watermark = 1;
       how.high_watermark = 2;
       how.first_generation = 100;
-      peers.allocators.push_back(spawn<allocator>(how, space_id, rank, worker.as<io_worker_actor>()));
-      peers.spaces.push_back(space_id);
+      peers.allocators.push_back(spawn<allocator>(how, ns_id, rank, worker.as<io_worker_actor>()));
+      peers.namespaces.push_back(ns_id);
       peers.ranks.push_back(rank);
     }
     for (const auto& x : peers.shards)
@@ -49,18 +49,18 @@ struct registry_world : sim {
   }
 
   /// Shards like those of this world that are not bound to peers.
-  registry_actor unbound_shard() { return spawn<registry>(registry_options{}, std::vector{space}, metrics_actor{}); }
+  registry_actor unbound_shard() { return spawn<registry>(registry_options{}, std::vector{ns}, metrics_actor{}); }
   allocator_actor unbound_allocator() {
     allocator_options how;
     how.slots = 8;
-    return spawn<allocator>(how, space_id, rank_number{0}, worker.as<io_worker_actor>());
+    return spawn<allocator>(how, ns_id, rank_number{0}, worker.as<io_worker_actor>());
   }
 
   static ticket ticket_of(std::uint64_t n, owner_id owner = 7) { return {owner, n}; }
 
   reserve_request reservation(std::uint64_t number, std::uint64_t first_key, std::uint32_t count, rank_number rank = 0,
                               owner_id owner = 7) const {
-    return {space_id, rank, ticket_of(number, owner), std::chrono::seconds(30), test_task(count, first_key).keys, {}};
+    return {ns_id, rank, ticket_of(number, owner), std::chrono::seconds(30), test_task(count, first_key).keys, {}};
   }
 
   static std::vector<errc> codes_of(const reserve_reply& x) {
@@ -78,7 +78,7 @@ struct registry_world : sim {
 
   /// The pages that a reservation may write.
   static finish_request pages(const reserve_request& wanted, const reserve_reply& granted) {
-    finish_request out{wanted.space, wanted.rank, wanted.ticket, {}};
+    finish_request out{wanted.ns, wanted.rank, wanted.ticket, {}};
     for (std::size_t i = 0; i < granted.results.size(); ++i)
       if (granted.results[i].code() == errc::ok)
         out.pages.items.push_back({wanted.keys[i], granted.results[i].where});
@@ -96,7 +96,7 @@ struct registry_world : sim {
 
   std::uint32_t matched(std::uint64_t first_key, std::uint32_t count, std::uint64_t lease = 900) {
     return ask(shards[0],
-               match_request{space_id, ticket_of(lease), std::chrono::seconds(5), test_task(count, first_key).keys})
+               match_request{ns_id, ticket_of(lease), std::chrono::seconds(5), test_task(count, first_key).keys})
         .value<match_reply>()
         .matched;
   }
@@ -121,8 +121,8 @@ struct registry_world : sim {
     CHECK(x.free + x.reserved + x.live + x.quarantined == x.total);
   }
 
-  namespace_spec space;
-  namespace_id space_id;
+  namespace_spec ns;
+  namespace_id ns_id;
   probe worker{system()};
   probe metrics{system()};
   std::vector<registry_actor> shards;

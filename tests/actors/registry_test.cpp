@@ -18,13 +18,13 @@ TEST_CASE("registry and allocator: reserve, commit, match", "[registry_actor]") 
   CHECK(w.slots().live == 3);
   CHECK(w.matched(0, 5) == 3);
 
-  const locate_request where{w.space_id, 0, w.ticket_of(50), std::chrono::seconds(5), wanted.keys};
+  const locate_request where{w.ns_id, 0, w.ticket_of(50), std::chrono::seconds(5), wanted.keys};
   const auto found = w.ask(w.shards[0], where).value<locate_reply>();
   for (std::size_t i = 0; i < 3; ++i)
     CHECK(found.locations[i].where == written.pages[i].where);
   CHECK(w.counts().keys == 3);
   CHECK(w.counts().leases == 2);
-  CHECK(w.ask(w.shards[0], release_request{w.space_id, w.ticket_of(50), 0}).code() == errc::ok);
+  CHECK(w.ask(w.shards[0], release_request{w.ns_id, w.ticket_of(50), 0}).code() == errc::ok);
   w.check_conservation();
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("registry and allocator: a removal continues only when the allocator h
   w.store(1, 0, 4);
   const auto reserving = w.begin(w.shards[0], w.reservation(2, 100, 3));
   CHECK_FALSE(w.client().answer_to(reserving).came);
-  const remove_namespace_request wanted{w.space_id, true};
+  const remove_namespace_request wanted{w.ns_id, true};
   CHECK(w.ask(w.shards[0], wanted).value<remove_namespace_reply>().more);
   const auto waits = w.begin(w.shards[0], wanted);
   w.run();
@@ -209,7 +209,7 @@ TEST_CASE("registry and allocator: a reservation for an unknown rank or an unbou
           "[registry_actor]") {
   registry_world w;
   CHECK(w.ask(w.shards[0], w.reservation(1, 0, 2, 5)).code() == errc::out_of_range);
-  const auto alone = w.spawn<registry>(registry_options{}, std::vector{w.space}, metrics_actor{});
+  const auto alone = w.spawn<registry>(registry_options{}, std::vector{w.ns}, metrics_actor{});
   CHECK(w.codes_of(w.ask(alone, w.reservation(1, 0, 2)).value<reserve_reply>()) == std::vector(2, errc::full));
 }
 
@@ -258,7 +258,7 @@ TEST_CASE("registry and allocator: several shards share the ranks", "[registry_a
   const auto keys = test_task(12).keys;
   std::size_t stored = 0;
   for (std::uint32_t shard = 0; shard < 3; ++shard) {
-    reserve_request wanted{w.space_id, 0, w.ticket_of(1), std::chrono::seconds(30), {}, {}};
+    reserve_request wanted{w.ns_id, 0, w.ticket_of(1), std::chrono::seconds(30), {}, {}};
     for (const auto& k : keys)
       if (shard_of(k, 3) == shard)
         wanted.keys.items.push_back(k);
@@ -281,20 +281,19 @@ TEST_CASE("registry: other shards are notified of removed children before their 
   // their keys have children, so notifications of that must not come later. One probe is the allocator and the other
   // shard.
   sim w;
-  const auto space = small_space();
+  const auto ns = small_namespace();
   probe metrics(w.system());
   probe others(w.system());
   registry_options how;
   how.shard_count = 2;
-  const auto shard = w.spawn<registry>(how, std::vector{space}, metrics.as<metrics_actor>());
-  const registry_peers peers{{shard, others.as<registry_actor>()}, {others.as<allocator_actor>()}, {space.id()}, {0}};
+  const auto shard = w.spawn<registry>(how, std::vector{ns}, metrics.as<metrics_actor>());
+  const registry_peers peers{{shard, others.as<registry_actor>()}, {others.as<allocator_actor>()}, {ns.id()}, {0}};
   REQUIRE(w.ask(shard, bind_atom_v, peers).code() == errc::ok);
 
   key_digest child, parent;
   for (std::uint64_t n = 0; child.is_null() || parent.is_null(); ++n)
     (shard_of(key(n), 2) == 0 ? child : parent) = key(n);
-  const reserve_request wanted{space.id(),         0, {7, 1}, std::chrono::seconds(30), std::vector{child},
-                               std::vector{parent}};
+  const reserve_request wanted{ns.id(), 0, {7, 1}, std::chrono::seconds(30), std::vector{child}, std::vector{parent}};
   const auto number = w.begin(shard, wanted);
   CHECK(others.take_one<children_request>().get<children_request>(0).changes.items ==
         std::vector{child_delta{parent, 1}});
@@ -302,10 +301,10 @@ TEST_CASE("registry: other shards are notified of removed children before their 
                caf::make_message(take_reply{std::vector{slot_ref{3, 5}}}));
   w.run();
   const auto granted = w.client().answer_to(number).value<reserve_reply>();
-  const finish_request written{space.id(), 0, {7, 1}, std::vector{page_ref{child, granted.results[0].where}}};
+  const finish_request written{ns.id(), 0, {7, 1}, std::vector{page_ref{child, granted.results[0].where}}};
   REQUIRE(w.ask(shard, commit_atom_v, written).code() == errc::ok);
 
-  REQUIRE(w.ask(shard, evict_request{space.id(), 0, 1}).value<evict_reply>().slots == 1);
+  REQUIRE(w.ask(shard, evict_request{ns.id(), 0, 1}).value<evict_reply>().slots == 1);
   const auto link = others.take_one<children_request>();
   CHECK(link.get<children_request>(0).changes.items == std::vector{child_delta{parent, -1}});
   const auto release = others.take_one<release_atom, slot_batch>();

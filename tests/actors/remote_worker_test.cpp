@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t page_size = 4096;
 constexpr std::uint64_t slot_size = 8192;
 constexpr owner_id owner = 9;
-constexpr namespace_id space{3, 4};
+constexpr namespace_id ns{3, 4};
 
 /// A remote worker between an io worker that does what the test says, and memory of a client in this process.
 struct far_client : sim {
@@ -33,7 +33,7 @@ struct far_client : sim {
 
   explicit far_client(bool moves = true) : io(system()), node(system()) {
     remote_worker_parts parts{owner,
-                              space,
+                              ns,
                               0,
                               page_size,
                               io.as<io_worker_actor>(),
@@ -56,7 +56,7 @@ struct far_client : sim {
   }
 
   static page_ref page(std::uint64_t n) { return {{n, n}, {static_cast<slot_number>(n), 1}}; }
-  static io::page_identity identity(std::uint64_t n) { return {space, page(n).key, 0, page(n).where, page_size}; }
+  static io::page_identity identity(std::uint64_t n) { return {ns, page(n).key, 0, page(n).where, page_size}; }
 
   static void write_page(std::span<std::byte> frame, std::uint64_t n) {
     std::fill_n(frame.begin() + io::page_header_bytes, page_size, static_cast<std::byte>(n));

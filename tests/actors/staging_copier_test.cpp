@@ -28,15 +28,15 @@ constexpr std::uint64_t number = 77;
 
 /// The copier of a node that fetches, the memory of that node, and the sender.
 struct world : sim {
-  const namespace_spec space = small_space();
-  const std::uint64_t page_bytes = space.geometry.page_bytes();
+  const namespace_spec ns = small_namespace();
+  const std::uint64_t page_bytes = ns.geometry.page_bytes();
   const std::uint64_t slot = io::slot_bytes(page_bytes);
-  std::shared_ptr<staging_buffer> staging = std::make_shared<staging_buffer>(space.geometry, blocks);
+  std::shared_ptr<staging_buffer> staging = std::make_shared<staging_buffer>(ns.geometry, blocks);
   std::shared_ptr<page_mover> mover = make_staging_mover(staging);
   std::shared_ptr<inbound_transfers> coming = std::make_shared<inbound_transfers>();
   std::shared_ptr<io::arena> memory = *io::arena::create({6 * slot, 6 * slot, io::huge_page_choice::off});
   std::shared_ptr<copy_engine_state> state = std::make_shared<copy_engine_state>(
-      copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()}, mover);
+      copy_engine_options{ns.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()}, mover);
   copy_engine_actor copier =
       spawn<staging_copier>(state, coming, staging, *spawn_copy_engine(system(), state, lane_threads::none));
   std::vector<std::pair<transfer_task, inbound_transfers::receiver>> asked;
@@ -76,8 +76,7 @@ struct world : sim {
     return moves[0].verdict;
   }
   errc verify(const copy_item& x) {
-    return io::verify_page(memory->bytes().subspan(x.frame_offset, slot),
-                           {space.id(), x.key, rank, x.where, page_bytes});
+    return io::verify_page(memory->bytes().subspan(x.frame_offset, slot), {ns.id(), x.key, rank, x.where, page_bytes});
   }
   bool is_right(const copy_item& x) {
     const auto right = page_of(x.block);

@@ -1,7 +1,7 @@
 #include "base/log.hpp"
 #include "http/native/native.hpp"
 #include "http/page/page.hpp"
-#include "http/status/space_capacity.hpp"
+#include "http/status/namespace_capacity.hpp"
 #include "http/status/status_report.hpp"
 #include "tests/actors/node_with_http.hpp"
 #include "tests/actors/openapi_shape.hpp"
@@ -142,52 +142,52 @@ TEST_CASE("status: a namespace reports its capacity and the tier that bounds it"
   using namespace http::node_status;
   constexpr std::uint64_t mebibyte = 1U << 20U;
   const room_of_node room{256 * mebibyte, 16 * mebibyte, 64 * mebibyte};
-  namespace_info space;
-  space.spec.world_size = 2;
-  space.ranks.items = {{0}, {1}};
+  namespace_info ns;
+  ns.spec.world_size = 2;
+  ns.ranks.items = {{0}, {1}};
   rank_stats in_slab;
   in_slab.io.frame_bytes = mebibyte;
   in_slab.io.slab_slots = 100;
   in_slab.slots.total = 100;
   auto smaller = in_slab;
   smaller.io.slab_slots = smaller.slots.total = 80;
-  CHECK(capacity_of(space, {&in_slab, &smaller}, room) == space_capacity{80, 180, 180 * mebibyte, "disk"});
+  CHECK(capacity_of(ns, {&in_slab, &smaller}, room) == namespace_capacity{80, 180, 180 * mebibyte, "disk"});
   // In whole pages of each extent, which both ranks share.
   rank_stats in_memory;
   in_memory.io.frame_bytes = 3 * mebibyte;
-  CHECK(capacity_of(space, {&in_memory, &in_memory}, room) == space_capacity{40, 80, 240 * mebibyte, "memory"});
+  CHECK(capacity_of(ns, {&in_memory, &in_memory}, room) == namespace_capacity{40, 80, 240 * mebibyte, "memory"});
   // A file of a client's namespace can grow as far as there is disk space for all of them.
   auto growing = in_slab;
   growing.slots.total = 4;
-  CHECK(capacity_of(space, {&growing, &growing}, room) == space_capacity{32, 64, 64 * mebibyte, "disk"});
-  space.ranks.items[0].slots = space.ranks.items[1].slots = 7;
-  CHECK(capacity_of(space, {nullptr, nullptr}, room).keys == 7);
-  CHECK(capacity_of(space, {nullptr, nullptr}, room).bounded_by == "engine");
-  space.ranks.items.clear();
-  CHECK(capacity_of(space, {}, room) == space_capacity{});
+  CHECK(capacity_of(ns, {&growing, &growing}, room) == namespace_capacity{32, 64, 64 * mebibyte, "disk"});
+  ns.ranks.items[0].slots = ns.ranks.items[1].slots = 7;
+  CHECK(capacity_of(ns, {nullptr, nullptr}, room).keys == 7);
+  CHECK(capacity_of(ns, {nullptr, nullptr}, room).bounded_by == "engine");
+  ns.ranks.items.clear();
+  CHECK(capacity_of(ns, {}, room) == namespace_capacity{});
 }
 
 TEST_CASE("status: lists are limited in length and the rest is counted", "[status]") {
   http::node_status::status_report x;
-  for (std::size_t i = 0; i < http::node_status::spaces_most + 3; ++i) {
-    namespace_info space;
-    space.spec.name = "space-" + std::to_string(1000 + i);
+  for (std::size_t i = 0; i < http::node_status::namespaces_most + 3; ++i) {
+    namespace_info ns;
+    ns.spec.name = "space-" + std::to_string(1000 + i);
     for (rank_number rank = 0; rank < 16; ++rank)
-      space.ranks.items.push_back({rank});
-    x.spaces.push_back(space);
+      ns.ranks.items.push_back({rank});
+    x.namespaces.push_back(ns);
   }
   x.stats.attached.resize(http::node_status::clients_most + 10);
   const auto text = json::parse(status_text(x));
-  CHECK(text.at("namespaces").size() == http::node_status::spaces_most);
+  CHECK(text.at("namespaces").size() == http::node_status::namespaces_most);
   CHECK(text.at("namespaces_omitted") == 3);
   std::size_t ranks = 0;
   std::size_t omitted = 0;
-  for (const auto& space : text.at("namespaces")) {
-    ranks += space.at("ranks").size();
-    omitted += space.at("ranks_omitted").get<std::size_t>();
+  for (const auto& ns : text.at("namespaces")) {
+    ranks += ns.at("ranks").size();
+    omitted += ns.at("ranks_omitted").get<std::size_t>();
   }
   CHECK(ranks == http::node_status::ranks_most);
-  CHECK(ranks + omitted == 16 * http::node_status::spaces_most);
+  CHECK(ranks + omitted == 16 * http::node_status::namespaces_most);
   CHECK(text.at("clients").at("list").size() == http::node_status::clients_most);
 }
 

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 transfer::coordinator_options coordinator_of(const cluster::fetch_move& x) {
-  return {x.space, x.rank, 4096, 8192, 4, 8};
+  return {x.ns, x.rank, 4096, 8192, 4, 8};
 }
 
 transfer::node_binding binding_to(owner_id owner) {
@@ -37,13 +37,13 @@ constexpr auto shard_limit = seconds(1);
 
 world::file_load::file_load(const cluster::fetch_move& x, std::size_t at, const session& there,
                             std::shared_ptr<memory> room)
-    : what(x), over(x.peer, x.space), peer(at), attachment(there.attachment), peer_life(there.peer_life),
-      file(there.file), into(std::move(room)), state(coordinator_of(x)) {
+    : what(x), over(x.peer, x.ns), peer(at), attachment(there.attachment), peer_life(there.peer_life), file(there.file),
+      into(std::move(room)), state(coordinator_of(x)) {
   state.bind(binding_to(there.attachment));
 }
 
-slab_model& world::slab_of(std::size_t i, const namespace_id& space) {
-  return nodes_[i].slabs.try_emplace(space, ++last_incarnation_, ranks_).first->second;
+slab_model& world::slab_of(std::size_t i, const namespace_id& ns) {
+  return nodes_[i].slabs.try_emplace(ns, ++last_incarnation_, ranks_).first->second;
 }
 
 void world::forget_files(std::size_t i, bool keeps_pages) {
@@ -53,13 +53,13 @@ void world::forget_files(std::size_t i, bool keeps_pages) {
     count("file made anew");
     return nodes_[i].slabs.clear();
   }
-  for (auto& [space, slab] : nodes_[i].slabs)
+  for (auto& [ns, slab] : nodes_[i].slabs)
     slab.forget();
 }
 
 void world::load_by_files(std::size_t i, const cluster::fetch_move& x, const session& there,
                           const std::shared_ptr<memory>& into) {
-  const session_name over(x.peer, x.space);
+  const session_name over(x.peer, x.ns);
   const auto open = std::make_shared<file_load>(x, node_of(i, x.peer), there, into);
   if (has(defect::keep_files_of_before))
     open->file = nodes_[i].first_files.try_emplace(over, there.file).first->second;
@@ -114,11 +114,11 @@ void world::perform(std::size_t i, const open_load& open, const transfer::load_l
 locate_reply world::locate(const open_load& open, const locate_request& x) {
   const auto peer = open->peer;
   const auto& p = nodes_[peer];
-  auto& slab = slab_of(peer, x.space);
+  auto& slab = slab_of(peer, x.ns);
   locate_reply out;
   for (const auto& key : x.keys) {
-    const auto page = p.clients.contains(open->attachment) ? p.has.page(x.space, key, x.rank) : std::nullopt;
-    const auto is_there = [&](const key_digest& other) { return p.has.page(x.space, other, x.rank).has_value(); };
+    const auto page = p.clients.contains(open->attachment) ? p.has.page(x.ns, key, x.rank) : std::nullopt;
+    const auto is_there = [&](const key_digest& other) { return p.has.page(x.ns, other, x.rank).has_value(); };
     const auto where = page ? slab.place(key, x.rank, random_.next() % 1024, is_there) : std::nullopt;
     // If the file is full, a page is in memory only.
     constexpr slot_ref nowhere{1'000'000, 1};
@@ -127,9 +127,9 @@ locate_reply world::locate(const open_load& open, const locate_request& x) {
     bool in_slab = where && slab.is_written(x.rank, *where, key);
     if (where && !in_slab) {
       // The page is written now or soon; a reader may get its location too early.
-      const auto write = [this, peer, space = x.space, rank = x.rank, at = *where, key, bytes = *page,
+      const auto write = [this, peer, ns = x.ns, rank = x.rank, at = *where, key, bytes = *page,
                           of = slab.incarnation()] {
-        auto& file = slab_of(peer, space);
+        auto& file = slab_of(peer, ns);
         if (file.incarnation() == of)
           file.write(rank, at.slot, {key, at.generation, bytes});
       };
@@ -177,7 +177,7 @@ void world::perform(std::size_t i, const open_load& open, const transfer::load_r
 
 result<read_reply> world::read_file(std::size_t i, const open_load& open, const transfer::load_read& x) {
   const auto& what = open->what;
-  const auto& slab = slab_of(open->peer, what.space);
+  const auto& slab = slab_of(open->peer, what.ns);
   if ((slab.incarnation() != open->file && !has(defect::believe_files)) || (!is_calm_ && random_.one_in(20))) {
     count("file refused");
     return fail(errc::unsupported, "another file lies there");
@@ -196,7 +196,7 @@ result<read_reply> world::read_file(std::size_t i, const open_load& open, const 
     if (lies && has(defect::believe_files))
       code = errc::ok;
     if (code == errc::ok) {
-      if (open->into->gone || !nodes_[i].busy.contains({what.space, what.rank, item.block}))
+      if (open->into->gone || !nodes_[i].busy.contains({what.ns, what.rank, item.block}))
         broken("blocks", nodes_[i].name + " reads from a file into a block that is not this load's any more");
       open->into->ranks[what.rank][item.block] = lies->what ^ (damaged ? 2U : 0U);
     }
@@ -213,7 +213,7 @@ void world::perform(std::size_t i, const open_load& open, const transfer::load_f
     const auto& p = nodes_[peer];
     std::vector<std::optional<contents>> what;
     for (const auto& page : x.request.pages)
-      what.push_back(p.clients.contains(open->attachment) ? p.has.page(open->what.space, page.key, open->what.rank)
+      what.push_back(p.clients.contains(open->attachment) ? p.has.page(open->what.ns, page.key, open->what.rank)
                                                           : std::nullopt);
     carry(peer, i, own_life, [this, i, open, x, what] {
       frame_reply reply{++open->pins, {}};
@@ -239,7 +239,7 @@ void world::perform(std::size_t i, const open_load& open, const transfer::load_s
       const bool damaged = !is_calm_ && random_.one_in(60);
       if (damaged)
         count("damaged");
-      if (open->into->gone || !nodes_[i].busy.contains({open->what.space, open->what.rank, item.block}))
+      if (open->into->gone || !nodes_[i].busy.contains({open->what.ns, open->what.rank, item.block}))
         broken("blocks", nodes_[i].name + " scatters into a block that is not this load's any more");
       if (!damaged)
         open->into->ranks[open->what.rank][item.block] = open->frames.at(item.frame_offset);

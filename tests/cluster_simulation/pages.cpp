@@ -26,8 +26,8 @@ std::uint8_t as_byte(errc x) {
 
 } // namespace
 
-contents world::truth(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank) const {
-  simulation::random_source out(space.lo * 1'000'003 + key.hi * 10'007 + key.lo * 101 + rank * 7 +
+contents world::truth(std::size_t i, const namespace_id& ns, const key_digest& key, std::uint32_t rank) const {
+  simulation::random_source out(ns.lo * 1'000'003 + key.hi * 10'007 + key.lo * 101 + rank * 7 +
                                 (nodes_[i].of_cluster == "ours" ? 1 : 2));
   return out.next() | 1U;
 }
@@ -46,7 +46,7 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
     broken("self", n.name + " asks itself for pages");
   if (n.late.contains(x.peer))
     broken("patience", n.name + " asks a peer that was late, before it has said hello");
-  const session_name over(x.peer, x.space);
+  const session_name over(x.peer, x.ns);
   const auto found = n.sessions.find(over);
   if (found == n.sessions.end() || found->second.attachment == 0) {
     later_on(i, milliseconds(1), [this, i, over, call = x.call] {
@@ -70,20 +70,20 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
     const auto fail_with = open->second.fail;
     nodes_[i].calls.erase(open);
     fail_with(errc::timeout);
-    give_back(i, at, life, lease, x.space, {});
+    give_back(i, at, life, lease, x.ns, {});
   });
   carry(i, at, there.peer_life, [this, i, own_life = n.life, x, lease, over, at] {
     auto& p = nodes_[at];
     lookup_result what;
-    if (p.clients.contains(lease.owner) && p.here.contains(x.space))
-      what.matched = p.has.match(x.space, x.keys);
+    if (p.clients.contains(lease.owner) && p.here.contains(x.ns))
+      what.matched = p.has.match(x.ns, x.keys);
     if (what.matched > 0 && p.given_back.contains(lease))
       what.matched = 0;
     if (what.matched > 0) {
       what.lease = lease;
       // One that runs out too early is another node's clock, or a round that takes too long.
       const auto lasts = is_calm_ || !random_.one_in(8) ? lease_time : random_.time(milliseconds(50), seconds(1));
-      p.has.hold(lease, {x.space, {x.keys.begin(), x.keys.begin() + what.matched}, now_, later(now_, lasts)});
+      p.has.hold(lease, {x.ns, {x.keys.begin(), x.keys.begin() + what.matched}, now_, later(now_, lasts)});
     }
     carry(at, i, own_life, [this, i, x, what, over] {
       if (take(i, x.call)) {
@@ -96,25 +96,25 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
   });
 }
 
-void world::give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& space,
+void world::give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& ns,
                       const std::vector<key_digest>& kept) {
   if (has(defect::forget_releases))
     return;
   // Asked for again and again, while both are there and attached.
   const auto done = std::make_shared<bool>(false);
-  carry(i, whom, life, [this, whom, lease, space, kept, done] {
+  carry(i, whom, life, [this, whom, lease, ns, kept, done] {
     *done = true;
-    on_kept_there(whom, lease, space, kept);
+    on_kept_there(whom, lease, ns, kept);
     nodes_[whom].has.release(lease);
     nodes_[whom].given_back.insert(lease);
   });
-  later_on(i, seconds(4), [this, i, whom, life, lease, space, kept, done] {
+  later_on(i, seconds(4), [this, i, whom, life, lease, ns, kept, done] {
     if (!*done && nodes_[whom].lives && nodes_[whom].life == life)
-      give_back(i, whom, life, lease, space, kept);
+      give_back(i, whom, life, lease, ns, kept);
   });
 }
 
-void world::on_kept_there(std::size_t at, const ticket& lease, const namespace_id& space,
+void world::on_kept_there(std::size_t at, const ticket& lease, const namespace_id& ns,
                           const std::vector<key_digest>& kept) {
   auto& n = nodes_[at];
   n.has.look_at_clock(now_);
@@ -125,29 +125,29 @@ void world::on_kept_there(std::size_t at, const ticket& lease, const namespace_i
     return;
   for (const auto& key : kept) {
     const bool listed = held != n.has.leases().end() && std::ranges::count(held->second.keys, key) > 0;
-    const auto copy = n.has.find(space, key);
+    const auto copy = n.has.find(ns, key);
     if (!copy || (!listed && !has(defect::evict_first_without_lease)))
       continue;
     count("spare");
-    if (!copy->transient && copy->made >= made_last_[{n.of_cluster, space, key}])
+    if (!copy->transient && copy->made >= made_last_[{n.of_cluster, ns, key}])
       broken("last", n.name + " is to let a page go first that no node has made since");
-    n.has.mark_evict_first(space, key);
+    n.has.mark_evict_first(ns, key);
   }
 }
 
-void world::put(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what,
+void world::put(std::size_t i, const namespace_id& ns, const key_digest& key, std::uint32_t rank, contents what,
                 bool transient) {
   auto& n = nodes_[i];
-  n.has.put(space, key, rank, what, ++puts_, transient);
-  if (const auto copy = n.has.find(space, key); copy && !copy->transient)
-    made_last_[{n.of_cluster, space, key}] = puts_;
+  n.has.put(ns, key, rank, what, ++puts_, transient);
+  if (const auto copy = n.has.find(ns, key); copy && !copy->transient)
+    made_last_[{n.of_cluster, ns, key}] = puts_;
 }
 
 void world::perform(std::size_t i, const cluster::fetch_release& x) {
   // When a peer session has ended, all its leases have ended.
-  const auto found = nodes_[i].sessions.find({x.peer, x.space});
+  const auto found = nodes_[i].sessions.find({x.peer, x.ns});
   if (found != nodes_[i].sessions.end() && found->second.attachment == x.lease.owner)
-    give_back(i, node_of(i, x.peer), found->second.peer_life, x.lease, x.space, x.kept_here);
+    give_back(i, node_of(i, x.peer), found->second.peer_life, x.lease, x.ns, x.kept_here);
 }
 
 void world::perform(std::size_t i, const cluster::fetch_late& x) {
@@ -160,13 +160,13 @@ void world::perform(std::size_t i, const cluster::fetch_late& x) {
 
 void world::perform(std::size_t i, const cluster::fetch_move& x) {
   auto& n = nodes_[i];
-  const session_name over(x.peer, x.space);
+  const session_name over(x.peer, x.ns);
   const auto found = n.sessions.find(over);
-  const auto room = n.staging.find(x.space);
+  const auto room = n.staging.find(x.ns);
   if (room == n.staging.end())
     return broken("blocks", n.name + " loads into released memory");
   for (const auto block : x.work.blocks)
-    if (!n.busy.emplace(x.space, x.rank, block).second)
+    if (!n.busy.emplace(x.ns, x.rank, block).second)
       return broken("blocks", n.name + " loads into a block that something else is under way in");
   if (found == n.sessions.end() || found->second.attachment == 0) {
     later_on(i, milliseconds(1), [this, i, x] { answer_load(i, x, fail(errc::unreachable, "not attached")); });
@@ -195,7 +195,7 @@ void world::perform(std::size_t i, const cluster::fetch_move& x) {
     const auto& p = nodes_[at];
     std::vector<std::optional<contents>> what;
     for (const auto& key : x.work.keys)
-      what.push_back(p.clients.contains(owner) ? p.has.page(x.space, key, x.rank) : std::nullopt);
+      what.push_back(p.clients.contains(owner) ? p.has.page(x.ns, key, x.rank) : std::nullopt);
     carry(at, i, own_life, [this, i, x, into, what] { land(i, x, into, what); });
   });
 }
@@ -241,7 +241,7 @@ void world::answer_load(std::size_t i, const cluster::fetch_move& x, const resul
   transfer_result codes;
   for (std::size_t k = 0; k < x.work.keys.size(); ++k)
     codes.results.items.push_back(outcome ? outcome->results[k] : as_byte(outcome.error().code));
-  const auto room = n.staging.find(x.space);
+  const auto room = n.staging.find(x.ns);
   if (room == n.staging.end())
     return broken("blocks", n.name + " saves from released memory");
   later_on(i, random_.skewed_time(microseconds(100), milliseconds(40)),
@@ -252,12 +252,12 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
                  const cluster::sending_counts& sent, const std::shared_ptr<memory>& from) {
   auto& n = nodes_[i];
   for (const auto block : x.work.blocks)
-    n.busy.erase({x.space, x.rank, block});
+    n.busy.erase({x.ns, x.rank, block});
   if (from->gone)
     return broken("blocks", n.name + " saves from released memory");
-  if (!n.here.contains(x.space)) {
+  if (!n.here.contains(x.ns)) {
     count("sent away");
-    n.rules->on_space_lost(x.space);
+    n.rules->on_namespace_lost(x.ns);
     return n.pages->on_moved(x.call, fail(errc::unreachable, "the namespace has been removed from this node"), sent,
                              local(i));
   }
@@ -273,13 +273,13 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
     } else if (!is_calm_ && random_.one_in(50)) {
       count("save failed");
       code = errc::limit_exceeded;
-    } else if (n.has.page(x.space, key, x.rank)) {
+    } else if (n.has.page(x.ns, key, x.rank)) {
       count("here already");
       code = has(defect::report_what_was_here) ? errc::ok : errc::exists;
     } else {
-      if (bytes != truth(i, x.space, key, x.rank))
+      if (bytes != truth(i, x.ns, key, x.rank))
         broken("bytes", n.name + " saves other bytes under a key");
-      put(i, x.space, key, x.rank, bytes, x.work.origin == page_origin::transient && !has(defect::forget_transient));
+      put(i, x.ns, key, x.rank, bytes, x.work.origin == page_origin::transient && !has(defect::forget_transient));
     }
     codes.results[k] = as_byte(code);
   }
@@ -288,17 +288,16 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
 
 // -- engines ----------------------------------------------------------------------------------------------------------
 
-std::string world::how_it_is(std::size_t i, const namespace_id& space) const {
+std::string world::how_it_is(std::size_t i, const namespace_id& ns) const {
   const auto& n = nodes_[i];
   std::string out = ": " + std::to_string(blocks_) + " blocks for each of " + std::to_string(ranks_) +
                     " ranks, of which " + std::to_string(n.pages->blocks_in_use()) + " are in use; " +
                     std::to_string(n.pages->rounds()) + " rounds, " + std::to_string(n.pages->calls_under_way()) +
                     " calls";
   for (const auto p : n.members->numbers()) {
-    const auto there = n.sessions.find({p, space});
+    const auto there = n.sessions.find({p, ns});
     out += "; " + n.members->address(p) + (n.members->is_up(p) ? " up" : " away") +
-           (n.members->is_usable(p) ? "" : ", late") +
-           (n.rules->is_open(session_name(p, space)) ? ", tied" : ", no tie") +
+           (n.members->is_usable(p) ? "" : ", late") + (n.rules->is_open(session_name(p, ns)) ? ", tied" : ", no tie") +
            (there == n.sessions.end()       ? ", never attached"
             : there->second.attachment == 0 ? ", lost"
                                             : ", attached") +
@@ -319,20 +318,20 @@ std::vector<key_digest> world::some_keys() {
   return out;
 }
 
-void world::compute(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool whole) {
+void world::compute(std::size_t i, const namespace_id& ns, const std::vector<key_digest>& keys, bool whole) {
   for (const auto& key : keys)
     for (std::uint32_t rank = 0; rank < ranks_; ++rank)
       if (whole || !random_.one_in(8))
-        if (!nodes_[i].has.page(space, key, rank))
-          put(i, space, key, rank, truth(i, space, key, rank));
+        if (!nodes_[i].has.page(ns, key, rank))
+          put(i, ns, key, rank, truth(i, ns, key, rank));
 }
 
-void world::look_up(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool must_find) {
+void world::look_up(std::size_t i, const namespace_id& ns, const std::vector<key_digest>& keys, bool must_find) {
   auto& n = nodes_[i];
-  waiting_engine x{space, keys, n.has.match(space, keys), now_, n.pauses, must_find};
+  waiting_engine x{ns, keys, n.has.match(ns, keys), now_, n.pauses, must_find};
   if (x.before == keys.size())
     return load(i, x, x.before);
-  prefix_fetch_request wanted{space, x.before > 0 ? keys[x.before - 1] : key_digest{}, {}};
+  prefix_fetch_request wanted{ns, x.before > 0 ? keys[x.before - 1] : key_digest{}, {}};
   wanted.keys.items.assign(keys.begin() + x.before, keys.end());
   const auto who = n.pages->wanted_prefix(wanted, local(i));
   n.waiting.emplace(who, std::move(x));
@@ -350,7 +349,7 @@ void world::perform(std::size_t i, const cluster::fetch_answer& x) {
   if (n.pauses == w.pauses && later(w.begun, by_world(i, wait_limit + slack)) < now_)
     broken("ends", "an engine of " + n.name + " has waited too long");
   count(x.keys == 0 ? "brought nothing" : w.before + x.keys < w.keys.size() ? "brought some" : "brought all");
-  auto matched = n.has.match(w.space, w.keys);
+  auto matched = n.has.match(w.ns, w.keys);
   if (has(defect::believe_answers))
     matched = w.before + x.keys;
   load(i, w, matched);
@@ -360,21 +359,21 @@ void world::load(std::size_t i, const waiting_engine& x, std::uint32_t matched) 
   auto& n = nodes_[i];
   for (std::uint32_t k = 0; k < matched; ++k)
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      const auto page = n.has.page(x.space, x.keys[k], rank);
+      const auto page = n.has.page(x.ns, x.keys[k], rank);
       if (!page)
         return broken("promise", n.name + " has reported a page to an engine that it does not have");
-      if (*page != truth(i, x.space, x.keys[k], rank))
+      if (*page != truth(i, x.ns, x.keys[k], rank))
         return broken("bytes", "an engine of " + n.name + " loads other bytes than were saved");
     }
   for (std::uint32_t k = 0; k < matched; ++k)
-    n.has.read(x.space, x.keys[k]);
+    n.has.read(x.ns, x.keys[k]);
   if (x.must_find && matched < x.keys.size())
-    broken("found", n.name + " does not find what another node has, when all is well" + how_it_is(i, x.space));
+    broken("found", n.name + " does not find what another node has, when all is well" + how_it_is(i, x.ns));
   if (matched == x.keys.size())
     return;
   // It saves most of what it computes.
-  if (n.here.contains(x.space) && !x.must_find)
-    compute(i, x.space, x.keys, random_.one_in(2));
+  if (n.here.contains(x.ns) && !x.must_find)
+    compute(i, x.ns, x.keys, random_.one_in(2));
 }
 
 } // namespace troupe::cluster_simulation

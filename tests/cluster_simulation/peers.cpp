@@ -30,7 +30,7 @@ result<cluster_welcome> world::welcome(std::size_t at, std::size_t asker) const 
   if (has(defect::forget_itself) && at == asker)
     out.node.incarnation += 1'000'000;
   for (const auto& [id, name] : n.here)
-    out.spaces.push_back({id, name});
+    out.namespaces.push_back({id, name});
   return out;
 }
 
@@ -104,26 +104,26 @@ void world::perform(std::size_t, const cluster::peer_went&) {}
 
 // -- namespaces here --------------------------------------------------------------------------------------------------
 
-void world::perform(std::size_t i, const cluster::open_space& x) {
+void world::perform(std::size_t i, const cluster::open_namespace& x) {
   later_on(i, random_.skewed_time(milliseconds(1), milliseconds(300)), [this, i, x] {
     auto& n = nodes_[i];
-    const bool fine = n.here.contains(x.space) && (is_calm_ || !random_.one_in(12));
+    const bool fine = n.here.contains(x.ns) && (is_calm_ || !random_.one_in(12));
     count(fine ? "namespace opened" : "namespace not opened");
     if (fine) {
       auto made = std::make_shared<memory>();
       made->ranks.assign(ranks_, std::vector<contents>(blocks_, 0));
-      n.staging[x.space] = std::move(made);
-      n.pages->add_space(x.space, 4096, ranks_, blocks_);
+      n.staging[x.ns] = std::move(made);
+      n.pages->add_namespace(x.ns, 4096, ranks_, blocks_);
     }
-    n.rules->on_space_opened(x.space, fine, local(i));
+    n.rules->on_namespace_opened(x.ns, fine, local(i));
     if (fine)
       look(i);
   });
 }
 
-void world::perform(std::size_t i, const cluster::leave_space& x) {
+void world::perform(std::size_t i, const cluster::leave_namespace& x) {
   count("namespace left");
-  auto left = nodes_[i].staging.extract(x.space);
+  auto left = nodes_[i].staging.extract(x.ns);
   if (!left.empty())
     left.mapped()->gone = true;
 }

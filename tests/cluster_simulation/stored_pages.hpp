@@ -24,15 +24,15 @@ class stored_pages {
 public:
   explicit stored_pages(std::size_t keys_max, std::uint32_t ranks) : keys_max_(keys_max), ranks_(ranks) {}
 
-  std::optional<contents> page(const namespace_id& space, const key_digest& key, std::uint32_t rank) const {
-    const auto found = keys_.find({space, key});
+  std::optional<contents> page(const namespace_id& ns, const key_digest& key, std::uint32_t rank) const {
+    const auto found = keys_.find({ns, key});
     return found == keys_.end() ? std::nullopt : found->second.pages[rank];
   }
 
   /// `made`: a number that grows. `guest`: a key whose first page this is is evicted first once it has been read.
-  void put(const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what, std::uint64_t made,
+  void put(const namespace_id& ns, const key_digest& key, std::uint32_t rank, contents what, std::uint64_t made,
            bool transient = false) {
-    auto& x = keys_[{space, key}];
+    auto& x = keys_[{ns, key}];
     if (x.pages.empty())
       x.transient = transient;
     x.pages.resize(ranks_);
@@ -48,27 +48,27 @@ public:
     bool evict_first = false;
     bool transient = false;
   };
-  std::optional<copy> find(const namespace_id& space, const key_digest& key) const {
-    const auto found = keys_.find({space, key});
+  std::optional<copy> find(const namespace_id& ns, const key_digest& key) const {
+    const auto found = keys_.find({ns, key});
     if (found == keys_.end())
       return std::nullopt;
     return copy{found->second.made, found->second.evict_first, found->second.transient};
   }
   /// An engine has read it.
-  void read(const namespace_id& space, const key_digest& key) {
-    if (const auto found = keys_.find({space, key}); found != keys_.end() && found->second.transient)
+  void read(const namespace_id& ns, const key_digest& key) {
+    if (const auto found = keys_.find({ns, key}); found != keys_.end() && found->second.transient)
       found->second.evict_first = true;
   }
-  void mark_evict_first(const namespace_id& space, const key_digest& key) {
-    if (const auto found = keys_.find({space, key}); found != keys_.end())
+  void mark_evict_first(const namespace_id& ns, const key_digest& key) {
+    if (const auto found = keys_.find({ns, key}); found != keys_.end())
       found->second.evict_first = true;
   }
 
   /// The number of leading keys that have pages of all ranks.
-  std::uint32_t match(const namespace_id& space, std::span<const key_digest> keys) {
+  std::uint32_t match(const namespace_id& ns, std::span<const key_digest> keys) {
     std::uint32_t out = 0;
     for (const auto& key : keys) {
-      const auto found = keys_.find({space, key});
+      const auto found = keys_.find({ns, key});
       if (found == keys_.end())
         break;
       bool whole = true;
@@ -84,7 +84,7 @@ public:
   }
 
   struct lease {
-    namespace_id space;
+    namespace_id ns;
     std::vector<key_digest> keys;
     timestamp made{};
     timestamp until{};
@@ -92,7 +92,7 @@ public:
 
   void hold(const ticket& name, lease x) {
     for (const auto& key : x.keys)
-      ++keys_.at({x.space, key}).holders;
+      ++keys_.at({x.ns, key}).holders;
     leases_.emplace(name, std::move(x));
   }
   void release(const ticket& name) {
@@ -110,16 +110,16 @@ public:
   const std::map<ticket, lease>& leases() const noexcept { return leases_; }
 
   /// Drops one page, or all, of a key without holders.
-  bool erase(const namespace_id& space, const key_digest& key) {
-    const auto found = keys_.find({space, key});
+  bool erase(const namespace_id& ns, const key_digest& key) {
+    const auto found = keys_.find({ns, key});
     if (found == keys_.end() || found->second.holders > 0)
       return false;
     keys_.erase(found);
     return true;
   }
-  void erase(const namespace_id& space) {
-    std::erase_if(leases_, [&](const auto& x) { return x.second.space == space; });
-    std::erase_if(keys_, [&](const auto& x) { return x.first.first == space; });
+  void erase(const namespace_id& ns) {
+    std::erase_if(leases_, [&](const auto& x) { return x.second.ns == ns; });
+    std::erase_if(keys_, [&](const auto& x) { return x.first.first == ns; });
   }
   /// A node that ends has no leases any more; its pages it may keep.
   void restart(bool keeps_pages) {
@@ -143,7 +143,7 @@ private:
 
   std::map<ticket, lease>::iterator end(std::map<ticket, lease>::iterator which) {
     for (const auto& key : which->second.keys)
-      if (const auto found = keys_.find({which->second.space, key}); found != keys_.end() && found->second.holders > 0)
+      if (const auto found = keys_.find({which->second.ns, key}); found != keys_.end() && found->second.holders > 0)
         if (--found->second.holders == 0 && found->second.transient)
           found->second.evict_first = true;
     return leases_.erase(which);

@@ -24,12 +24,12 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
   blocks_ = random_.number(1, 10);
   const auto ours = random_.between(2, 4);
   const auto others = random_.below(2);
-  const auto spaces = random_.between(1, 2);
+  const auto namespaces = random_.between(1, 2);
   // All nodes keep what they fetch, or none does, or each does what its config says.
   const auto copies = random_.below(4);
   shares_disk_ = random_.one_in(2);
-  for (number i = 0; i < spaces; ++i)
-    spaces_.push_back({7, i + 1});
+  for (number i = 0; i < namespaces; ++i)
+    namespaces_.push_back({7, i + 1});
   for (number i = 0; i < ours + others; ++i) {
     node x;
     x.name = "node-" + std::to_string(i);
@@ -156,9 +156,9 @@ void world::start(std::size_t i) {
   n.incarnation = ++last_incarnation_;
   n.paused_until = {};
   if (n.here.empty() || random_.one_in(3))
-    for (const auto& space : spaces_)
+    for (const auto& ns : namespaces_)
       if (is_calm_ || !random_.one_in(5))
-        make_space(i, space);
+        make_namespace(i, ns);
   std::vector<std::string> addresses;
   for (const auto seed : n.seeds)
     addresses.push_back(address(seed));
@@ -168,13 +168,13 @@ void world::start(std::size_t i) {
       std::move(addresses));
   n.rules.emplace(session_pause);
   auto limits = fetching_limits;
-  limits.peers = [this, i](const namespace_id& space) {
+  limits.peers = [this, i](const namespace_id& ns) {
     std::vector<peer_number> out;
     if (has(defect::wait_for_etcd) && nodes_[i].listing && !nodes_[i].listing->trouble().empty())
       return out;
     for (const auto p : nodes_[i].members->numbers())
       if (nodes_[i].members->is_usable(p) || (has(defect::keep_asking_the_late) && nodes_[i].members->is_up(p)))
-        if (nodes_[i].rules->is_open(session_name(p, space)))
+        if (nodes_[i].rules->is_open(session_name(p, ns)))
           out.push_back(p);
     return out;
   };
@@ -238,28 +238,28 @@ void world::pause(std::size_t i, duration time) {
       after(silence, [this, i, other] { break_connection(i, other); });
 }
 
-void world::make_space(std::size_t i, const namespace_id& space) {
+void world::make_namespace(std::size_t i, const namespace_id& ns) {
   // Each node has names of its own.
-  if (nodes_[i].here.emplace(space, nodes_[i].name + "'s " + std::to_string(space.lo)).second)
+  if (nodes_[i].here.emplace(ns, nodes_[i].name + "'s " + std::to_string(ns.lo)).second)
     count("namespace made");
 }
 
-void world::remove_space(std::size_t i, const namespace_id& space) {
+void world::remove_namespace(std::size_t i, const namespace_id& ns) {
   auto& n = nodes_[i];
-  if (!n.lives || n.here.erase(space) == 0)
+  if (!n.lives || n.here.erase(ns) == 0)
     return;
   count("namespace removed");
-  n.has.erase(space);
-  n.slabs.erase(space);
+  n.has.erase(ns);
+  n.slabs.erase(ns);
   if (has(defect::free_memory_early))
-    if (const auto found = n.staging.find(space); found != n.staging.end())
+    if (const auto found = n.staging.find(ns); found != n.staging.end())
       found->second->gone = true;
   // Attached clients are disconnected and find nothing when they attach again.
   for (std::size_t other = 0; other < nodes_.size(); ++other) {
     if (other == i || !nodes_[other].lives)
       continue;
     for (const auto& [name, x] : nodes_[other].sessions) {
-      if (node_of(other, name.first) != i || name.second != space)
+      if (node_of(other, name.first) != i || name.second != ns)
         continue;
       // Replies to its earlier requests come too late, also if the namespace is created again.
       n.has.owner_is_gone(x.attachment);
@@ -339,12 +339,12 @@ void world::step() {
     return etcd_step();
   const auto dice = random_.below(1000);
   const auto i = random_.below(nodes_.size());
-  const auto& space = random_.pick(spaces_);
+  const auto& ns = random_.pick(namespaces_);
   if (dice < 600) {
-    if (nodes_[i].lives && nodes_[i].paused_until <= now_ && nodes_[i].here.contains(space))
-      look_up(i, space, some_keys(), false);
+    if (nodes_[i].lives && nodes_[i].paused_until <= now_ && nodes_[i].here.contains(ns))
+      look_up(i, ns, some_keys(), false);
   } else if (dice < 680) {
-    if (const auto keys = some_keys(); nodes_[i].has.erase(space, random_.pick(keys)))
+    if (const auto keys = some_keys(); nodes_[i].has.erase(ns, random_.pick(keys)))
       count("evicted");
   } else if (dice < 730) {
     end(i, random_.one_in(3));
@@ -365,14 +365,14 @@ void world::step() {
     nodes_[i].slow = !nodes_[i].slow;
     count(nodes_[i].slow ? "slow" : "fast again");
   } else if (dice < 975) {
-    remove_space(i, space);
+    remove_namespace(i, ns);
     if (random_.one_in(2))
-      after(random_.time(milliseconds(1), milliseconds(400)), [this, i, space] {
+      after(random_.time(milliseconds(1), milliseconds(400)), [this, i, ns] {
         if (nodes_[i].lives)
-          make_space(i, space);
+          make_namespace(i, ns);
       });
   } else if (nodes_[i].lives) {
-    make_space(i, space);
+    make_namespace(i, ns);
   }
 }
 
@@ -385,15 +385,15 @@ void world::finish() {
     nodes_[i].slow = false;
     nodes_[i].has.set_room(100'000);
     start(i);
-    for (const auto& space : spaces_)
-      make_space(i, space);
+    for (const auto& ns : namespaces_)
+      make_namespace(i, ns);
   }
   // A peer session without answers is replaced after it has had a request for a while.
   for (const auto when : {seconds(20), seconds(25)})
     after(when, [this, first = static_cast<number>(when.count())] {
       for (std::size_t i = 0; i < nodes_.size(); ++i)
-        for (const auto& space : spaces_)
-          run_on(i, nodes_[i].life, [this, i, space, first] { look_up(i, space, {{5000 + first, i + 1}}, false); });
+        for (const auto& ns : namespaces_)
+          run_on(i, nodes_[i].life, [this, i, ns, first] { look_up(i, ns, {{5000 + first, i + 1}}, false); });
     });
   // Until all messages in flight have arrived and every node has found every other.
   after(seconds(40), [this] { check_found(); });
@@ -403,15 +403,15 @@ void world::finish() {
 void world::check_found() {
   auto when = now_;
   for (std::size_t from = 0; from < nodes_.size(); ++from)
-    for (const auto& space : spaces_)
+    for (const auto& ns : namespaces_)
       for (std::size_t to = 0; to < nodes_.size(); ++to) {
         if (!is_to_find(to, from))
           continue;
         const auto keys = calm_keys(from, to);
         when = later(when, milliseconds(50));
-        at(when, [this, from, to, space, keys] {
-          compute(from, space, keys, true);
-          run_on(to, nodes_[to].life, [this, to, space, keys] { look_up(to, space, keys, true); });
+        at(when, [this, from, to, ns, keys] {
+          compute(from, ns, keys, true);
+          run_on(to, nodes_[to].life, [this, to, ns, keys] { look_up(to, ns, keys, true); });
         });
       }
 }
@@ -425,13 +425,13 @@ std::vector<key_digest> world::calm_keys(std::size_t from, std::size_t to) {
 
 void world::check_copies() {
   for (std::size_t from = 0; from < nodes_.size(); ++from)
-    for (const auto& space : spaces_)
+    for (const auto& ns : namespaces_)
       for (std::size_t to = 0; to < nodes_.size(); ++to) {
         if (!is_to_find(to, from))
           continue;
         for (const auto& key : calm_keys(from, to)) {
-          const auto home = nodes_[from].has.find(space, key);
-          const auto fetched = nodes_[to].has.find(space, key);
+          const auto home = nodes_[from].has.find(ns, key);
+          const auto fetched = nodes_[to].has.find(ns, key);
           if (!home || !fetched || home->evict_first != nodes_[to].keeps_copies ||
               fetched->evict_first == home->evict_first)
             return broken("copies", "of a page that " + nodes_[to].name + " has fetched from " + nodes_[from].name +

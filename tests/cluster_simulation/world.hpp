@@ -86,7 +86,7 @@ private:
   };
   /// A lookup of an engine that waits for pages of others.
   struct waiting_engine {
-    namespace_id space;
+    namespace_id ns;
     std::vector<key_digest> keys;
     std::uint32_t before = 0;
     timestamp begun{};
@@ -183,8 +183,8 @@ private:
   void start(std::size_t i);
   void end(std::size_t i, bool in_good_order);
   void pause(std::size_t i, duration time);
-  void make_space(std::size_t i, const namespace_id& space);
-  void remove_space(std::size_t i, const namespace_id& space);
+  void make_namespace(std::size_t i, const namespace_id& ns);
+  void remove_namespace(std::size_t i, const namespace_id& ns);
   void settle(std::size_t i);
   void tick(std::size_t i);
   void look(std::size_t i);
@@ -195,8 +195,8 @@ private:
   void perform(std::size_t i, const cluster::peer_news& x);
   void perform(std::size_t i, const cluster::peer_came& x);
   void perform(std::size_t i, const cluster::peer_went& x);
-  void perform(std::size_t i, const cluster::open_space& x);
-  void perform(std::size_t i, const cluster::leave_space& x);
+  void perform(std::size_t i, const cluster::open_namespace& x);
+  void perform(std::size_t i, const cluster::leave_namespace& x);
   void perform(std::size_t i, const cluster::open_session& x);
   void perform(std::size_t i, const cluster::leave_session& x);
   void perform(std::size_t i, const cluster::fetch_ask& x);
@@ -260,12 +260,11 @@ private:
   void attach(std::size_t i, const session_name& name, attached then);
   void attach_again(std::size_t i, const session_name& name, number serial);
   void lose_session(std::size_t i, const session_name& name);
-  void give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& space,
+  void give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& ns,
                  const std::vector<key_digest>& kept);
   /// Notifies that node that another one has pages of these keys and keeps them.
-  void on_kept_there(std::size_t at, const ticket& lease, const namespace_id& space,
-                     const std::vector<key_digest>& kept);
-  void put(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what,
+  void on_kept_there(std::size_t at, const ticket& lease, const namespace_id& ns, const std::vector<key_digest>& kept);
+  void put(std::size_t i, const namespace_id& ns, const key_digest& key, std::uint32_t rank, contents what,
            bool transient = false);
   /// Takes a call out: false if it has been answered.
   bool take(std::size_t i, cluster::fetch_call which);
@@ -279,7 +278,7 @@ private:
   using open_load = std::shared_ptr<file_load>;
   /// A node that restarts has all its data, or files that its index does not know, or new ones.
   void forget_files(std::size_t i, bool keeps_pages);
-  slab_model& slab_of(std::size_t i, const namespace_id& space);
+  slab_model& slab_of(std::size_t i, const namespace_id& ns);
   void load_by_files(std::size_t i, const cluster::fetch_move& x, const session& there,
                      const std::shared_ptr<memory>& into);
   void tick_files(std::size_t i, const open_load& open);
@@ -296,13 +295,13 @@ private:
   result<read_reply> read_file(std::size_t i, const open_load& open, const transfer::load_read& x);
 
   // engines
-  contents truth(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank) const;
+  contents truth(std::size_t i, const namespace_id& ns, const key_digest& key, std::uint32_t rank) const;
   std::vector<key_digest> some_keys();
-  void look_up(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool must_find);
+  void look_up(std::size_t i, const namespace_id& ns, const std::vector<key_digest>& keys, bool must_find);
   void load(std::size_t i, const waiting_engine& x, std::uint32_t matched);
   /// Text for the reader of a failure.
-  std::string how_it_is(std::size_t i, const namespace_id& space) const;
-  void compute(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool whole);
+  std::string how_it_is(std::size_t i, const namespace_id& ns) const;
+  void compute(std::size_t i, const namespace_id& ns, const std::vector<key_digest>& keys, bool whole);
 
   void step();
   void finish();
@@ -322,7 +321,7 @@ private:
   std::optional<catalogue> list_;
   bool is_one_prefix_ = false;
   bool is_etcd_gone_ = false;
-  std::vector<namespace_id> spaces_;
+  std::vector<namespace_id> namespaces_;
   std::uint32_t ranks_ = 1;
   std::uint32_t blocks_ = 4;
   /// Nodes read each other's files.

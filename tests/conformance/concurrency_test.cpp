@@ -171,9 +171,9 @@ TEST_CASE("Engines that save, load and cancel concurrently never find a page of 
     for (const auto& where : found.value())
       CHECK((!where || taken.insert(*where).second));
   }
-  for (const auto& space : node->describe()) {
-    CHECK(space.evicted_keys > 0);
-    for (const auto& rank : space.ranks)
+  for (const auto& ns : node->describe()) {
+    CHECK(ns.evicted_keys > 0);
+    for (const auto& rank : ns.ranks)
       CHECK(rank.pages + rank.reserved + rank.withheld <= rank.slots);
   }
 }

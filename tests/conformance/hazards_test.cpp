@@ -121,8 +121,8 @@ TEST_CASE("M-05 a rank that registers late does not keep keys incomplete", "[haz
 
 TEST_CASE("M-06 engines of different world sizes neither mix nor block each other", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
-    auto& two = server.space("tp2");
-    auto& four = server.space("tp4");
+    auto& two = server.ns("tp2");
+    auto& four = server.ns("tp4");
     for (std::uint32_t rank = 0; rank < 2; ++rank)
       REQUIRE(two.initialize(rank, 10) == 200);
     for (std::uint32_t rank = 0; rank < 4; ++rank)
@@ -268,8 +268,8 @@ TEST_CASE("M-15 a page located by a reader is not given to another key", "[hazar
 
 TEST_CASE("M-17 two models have separate keys and page sizes", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
-    auto& small = server.space("small");
-    auto& large = server.space("large");
+    auto& small = server.ns("small");
+    auto& large = server.ns("large");
     REQUIRE(small.initialize(0, 10) == 200);
     REQUIRE(large.initialize(0, 1) == 200);
     REQUIRE(small.save(0, "k"));

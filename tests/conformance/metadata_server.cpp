@@ -106,8 +106,8 @@ std::optional<std::vector<std::optional<page>>> served_over_http::locations(std:
   return out;
 }
 
-metadata_server& served_over_http::space(const std::string& name) {
-  auto& there = spaces_[name];
+metadata_server& served_over_http::ns(const std::string& name) {
+  auto& there = namespaces_[name];
   if (!there)
     there = std::make_unique<served_over_http>(port_, token_, "/hf3fs/" + name);
   return *there;

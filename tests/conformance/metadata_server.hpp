@@ -49,7 +49,7 @@ public:
   virtual std::optional<std::vector<std::optional<page>>> locations(std::uint32_t rank, const keys_t& keys) = 0;
 
   /// The same server for another model, as far as it can tell them apart.
-  virtual metadata_server& space(const std::string& name) = 0;
+  virtual metadata_server& ns(const std::string& name) = 0;
   /// Lets a moment pass, where time means anything.
   virtual void wait() = 0;
 
@@ -81,7 +81,7 @@ public:
   allocation allocate_by_text(const std::string& rank, const keys_t& keys) override;
   std::vector<bool> exists(const keys_t& keys) override;
   std::optional<std::vector<std::optional<page>>> locations(std::uint32_t rank, const keys_t& keys) override;
-  metadata_server& space(const std::string& name) override;
+  metadata_server& ns(const std::string& name) override;
   void wait() override;
 
   http::reply post(const std::string& path, const std::string& body);
@@ -93,7 +93,7 @@ private:
   std::string token_;
   std::string prefix_;
   http::client client_;
-  std::map<std::string, std::unique_ptr<served_over_http>> spaces_;
+  std::map<std::string, std::unique_ptr<served_over_http>> namespaces_;
 };
 
 /// The service as it was: its faults are what the tests of hazards look for.
@@ -108,7 +108,7 @@ public:
   allocation allocate_by_text(const std::string&, const keys_t&) override { return std::nullopt; }
   std::vector<bool> exists(const keys_t& keys) override;
   std::optional<std::vector<std::optional<page>>> locations(std::uint32_t rank, const keys_t& keys) override;
-  metadata_server& space(const std::string&) override { return *this; }
+  metadata_server& ns(const std::string&) override { return *this; }
   void wait() override {}
 
 private:

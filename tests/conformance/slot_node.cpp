@@ -39,15 +39,15 @@ struct slot_node::implementation {
     how.rest = options.rest;
     how.longest_promise = std::max({options.hf3fs.reservation_deadline, options.sglang.reservation_deadline,
                                     options.hf3fs.protect_for, options.sglang.protect_for});
-    spaces = spawn_actor<namespaces>(system, how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
-    service = std::make_shared<const metadata_service>(system, shards, spaces, how.names);
+    ns_actor = spawn_actor<namespaces>(system, how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
+    service = std::make_shared<const metadata_service>(system, shards, ns_actor, how.names);
   }
 
   ~implementation() {
     server.reset();
     service.reset();
     // The actors that hold on to others end first.
-    caf::anon_send_exit(spaces, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(ns_actor, caf::exit_reason::user_shutdown);
     for (const auto& shard : shards)
       caf::anon_send_exit(shard, caf::exit_reason::user_shutdown);
   }
@@ -55,7 +55,7 @@ struct slot_node::implementation {
   system_config config{quiet_caf()};
   caf::actor_system system{config};
   std::vector<registry_actor> shards;
-  namespaces_actor spaces;
+  namespaces_actor ns_actor;
   std::shared_ptr<const metadata_service> service;
   std::unique_ptr<http::server> server;
 };

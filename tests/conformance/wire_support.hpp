@@ -41,10 +41,10 @@ inline void talk(http::client& to, std::initializer_list<exchange> lines) {
 
 /// All that the registry knows, as text that can be compared.
 inline std::string contents(const slot_node& node) {
-  auto spaces = node.describe();
-  std::ranges::sort(spaces, {}, [](const namespace_info& x) { return x.spec.name; });
+  auto namespaces = node.describe();
+  std::ranges::sort(namespaces, {}, [](const namespace_info& x) { return x.spec.name; });
   std::ostringstream out;
-  for (const auto& x : spaces) {
+  for (const auto& x : namespaces) {
     out << x.spec.name << ": " << x.keys << " keys, " << x.complete_keys << " complete, " << x.evicted_keys
         << " evicted, " << x.leases << " leases, " << x.reservations << " reservations;";
     for (const auto& rank : x.ranks)

@@ -56,10 +56,10 @@ public:
     namespace_spec spec;
     spec.name = "costs";
     spec.world_size = 1;
-    space_ = spec.id();
+    ns_ = spec.id();
     if (!registry_.add_namespace(spec))
       fail_with("no namespace");
-    reserve_request wanted{space_, 0, {1, 1}, std::chrono::seconds(10), {}, {}};
+    reserve_request wanted{ns_, 0, {1, 1}, std::chrono::seconds(10), {}, {}};
     for (std::uint64_t i = 1; i <= keys_of_a_lookup; ++i)
       wanted.keys.items.push_back({i * 0x9e3779b97f4a7c15ULL, i * 0xbf58476d1ce4e5b9ULL});
     keys_ = wanted.keys;
@@ -68,7 +68,7 @@ public:
     for (std::uint32_t i = 0; i < keys_of_a_lookup; ++i)
       slots.push_back({i, 1});
     const auto given = registry_.finish_reserve(plan->plan, slots, now_);
-    finish_request written{space_, 0, {1, 1}, {}};
+    finish_request written{ns_, 0, {1, 1}, {}};
     for (std::uint32_t i = 0; i < keys_of_a_lookup; ++i)
       written.pages.items.push_back({keys_[i], given->results[i].where});
     if (!registry_.commit(written, now_))
@@ -79,15 +79,15 @@ public:
   void run(std::uint64_t times) {
     for (std::uint64_t i = 0; i < times; ++i) {
       const ticket lease{2, ++last_};
-      const auto found = registry_.match({space_, lease, std::chrono::seconds(10), keys_}, now_);
-      if (!found || found->matched != keys_of_a_lookup || !registry_.release({space_, lease, 0}, now_))
+      const auto found = registry_.match({ns_, lease, std::chrono::seconds(10), keys_}, now_);
+      if (!found || found->matched != keys_of_a_lookup || !registry_.release({ns_, lease, 0}, now_))
         fail_with("a lookup finds not what is there");
     }
   }
 
 private:
   registry_state registry_;
-  namespace_id space_;
+  namespace_id ns_;
   packed<key_digest> keys_;
   timestamp now_{std::chrono::seconds(1)};
   std::uint64_t last_ = 0;

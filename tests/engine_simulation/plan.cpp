@@ -34,7 +34,7 @@ void choose_sizes(plan& p, random_source& random) {
   const auto blocks_per_page = std::uint32_t{1} << random.below(3);
 
   auto& s = p.scheduler;
-  s.space = {1, 2};
+  s.ns = {1, 2};
   s.keys.source = random.one_in(4) ? connector::key_source::engine_hashes : connector::key_source::rolling_chunk_hash;
   engine.report_block_hashes = s.keys.source == connector::key_source::engine_hashes;
   s.keys.block_tokens = engine.block_tokens;

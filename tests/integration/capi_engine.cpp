@@ -56,7 +56,7 @@ capi_handle<troupe_connection> connect_to(const std::string& address, double wai
 /// The structs that say what an engine is, with what they point to.
 struct capi_engine::terms {
   troupe_geometry geometry = sized<troupe_geometry>();
-  troupe_namespace space = sized<troupe_namespace>();
+  troupe_namespace ns = sized<troupe_namespace>();
   troupe_engine engine = sized<troupe_engine>();
 
   explicit terms(const capi_shape& shape) {
@@ -70,11 +70,11 @@ struct capi_engine::terms {
       geometry.head_size = 128;
       geometry.element_bytes = 2;
     }
-    space.name = shape.name.c_str();
-    space.model = shape.model.c_str();
-    space.dtype = shape.dtype.c_str();
-    space.hash_algorithm = shape.hash_algorithm.c_str();
-    space.geometry = &geometry;
+    ns.name = shape.name.c_str();
+    ns.model = shape.model.c_str();
+    ns.dtype = shape.dtype.c_str();
+    ns.hash_algorithm = shape.hash_algorithm.c_str();
+    ns.geometry = &geometry;
     engine.tensor_parallel = shape.workers;
     engine.block_tokens = shape.block_tokens;
     engine.keys = shape.keys;
@@ -88,7 +88,7 @@ struct capi_engine::terms {
 capi_outcome capi_engine::try_scheduler(troupe_connection* connection, const capi_shape& shape) {
   const terms how(shape);
   troupe_scheduler* made = nullptr;
-  const auto out = said_by(troupe_scheduler_create, connection, &how.space, &how.engine, &made);
+  const auto out = said_by(troupe_scheduler_create, connection, &how.ns, &how.engine, &made);
   CHECK((made != nullptr) == (out.code == TROUPE_OK));
   troupe_scheduler_destroy(made);
   return out;
@@ -98,13 +98,13 @@ capi_engine::capi_engine(troupe_connection* connection, capi_shape shape) : shap
   const terms how(shape_);
   for (std::uint32_t i = 0; i < shape_.workers; ++i) {
     troupe_worker* worker = nullptr;
-    call(troupe_worker_create, connection, &how.space, &how.engine, i, -1, &worker);
+    call(troupe_worker_create, connection, &how.ns, &how.engine, i, -1, &worker);
     workers_.emplace_back(worker);
     caches_.emplace_back(shape_.block_bytes() * shape_.blocks * shape_.layers);
   }
   register_all();
   troupe_scheduler* scheduler = nullptr;
-  call(troupe_scheduler_create, connection, &how.space, &how.engine, &scheduler);
+  call(troupe_scheduler_create, connection, &how.ns, &how.engine, &scheduler);
   scheduler_.reset(scheduler);
 }
 

@@ -38,7 +38,7 @@ struct lonely {
   scratch_directory scratch;
   capi_handle<troupe_connection> connection = connect_to((scratch.path() / "nobody").string(), -1);
   troupe_geometry geometry = sized<troupe_geometry>();
-  troupe_namespace space = sized<troupe_namespace>();
+  troupe_namespace ns = sized<troupe_namespace>();
   troupe_engine engine = sized<troupe_engine>();
 
   lonely() {
@@ -47,15 +47,15 @@ struct lonely {
     geometry.heads = 2;
     geometry.head_size = 64;
     geometry.element_bytes = 2;
-    space.model = "m";
-    space.dtype = "bfloat16";
-    space.geometry = &geometry;
+    ns.model = "m";
+    ns.dtype = "bfloat16";
+    ns.geometry = &geometry;
   }
   lonely(const lonely&) = delete;
 
   capi_outcome identity() {
     char digits[33];
-    return said_by(troupe_namespace_identity, &space, &engine, &digits[0], nullptr);
+    return said_by(troupe_namespace_identity, &ns, &engine, &digits[0], nullptr);
   }
 };
 
@@ -102,13 +102,13 @@ TEST_CASE("structs of older and newer callers are accepted as far as possible", 
   troupe_connection_destroy(out);
   longer<troupe_engine> newer;
   char digits[33] = "";
-  CHECK(said_by(troupe_namespace_identity, &x.space, &newer.known, &digits[0], nullptr).code == TROUPE_OK);
+  CHECK(said_by(troupe_namespace_identity, &x.ns, &newer.known, &digits[0], nullptr).code == TROUPE_OK);
   CHECK(std::strlen(digits) == 32);
   newer.unknown = 1;
-  check_refused(said_by(troupe_namespace_identity, &x.space, &newer.known, &digits[0], nullptr), TROUPE_UNSUPPORTED);
+  check_refused(said_by(troupe_namespace_identity, &x.ns, &newer.known, &digits[0], nullptr), TROUPE_UNSUPPORTED);
   // The library writes only inside the caller's size.
   troupe_scheduler* scheduler = nullptr;
-  call(troupe_scheduler_create, x.connection.get(), &x.space, &x.engine, &scheduler);
+  call(troupe_scheduler_create, x.connection.get(), &x.ns, &x.engine, &scheduler);
   const capi_handle<troupe_scheduler> own(scheduler);
   auto request = sized<troupe_request>();
   request.id = "r";
@@ -139,15 +139,15 @@ TEST_CASE("an invalid engine or namespace is refused", "[capi]") {
   CHECK(x.identity().code == TROUPE_OK);
   const auto refused = [&](auto change, std::int32_t code = TROUPE_INVALID_ARGUMENT) {
     const auto geometry = x.geometry;
-    const auto space = x.space;
+    const auto ns = x.ns;
     const auto engine = x.engine;
     change();
     check_refused(x.identity(), code);
     x.geometry = geometry;
-    x.space = space;
+    x.ns = ns;
     x.engine = engine;
   };
-  refused([&] { x.space.geometry = nullptr; });
+  refused([&] { x.ns.geometry = nullptr; });
   refused([&] { x.geometry.layers = 0; });
   refused([&] { x.geometry.layers = 0xffffffffU; });
   refused([&] { x.geometry.head_size = 1U << 30U; });
@@ -170,11 +170,11 @@ TEST_CASE("an invalid engine or namespace is refused", "[capi]") {
   refused([&] { x.engine.lease_seconds = -1; });
   refused([&] { x.engine.task_deadline_seconds = 1e300; });
   refused([&] { x.engine.disk_hits = 3; });
-  check_refused(said_by(troupe_namespace_identity, &x.space, &x.engine, nullptr, nullptr), TROUPE_INVALID_ARGUMENT);
+  check_refused(said_by(troupe_namespace_identity, &x.ns, &x.engine, nullptr, nullptr), TROUPE_INVALID_ARGUMENT);
   troupe_worker* worker = nullptr;
-  check_refused(said_by(troupe_worker_create, x.connection.get(), &x.space, &x.engine, 1U, -1, &worker),
+  check_refused(said_by(troupe_worker_create, x.connection.get(), &x.ns, &x.engine, 1U, -1, &worker),
                 TROUPE_OUT_OF_RANGE);
-  check_refused(said_by(troupe_worker_create, nullptr, &x.space, &x.engine, 0U, -1, &worker), TROUPE_INVALID_ARGUMENT);
+  check_refused(said_by(troupe_worker_create, nullptr, &x.ns, &x.engine, 0U, -1, &worker), TROUPE_INVALID_ARGUMENT);
   CHECK(worker == nullptr);
 }
 
@@ -285,7 +285,7 @@ TEST_CASE("corrupted metadata is not bound", "[capi]") {
 TEST_CASE("invalid KV caches are refused", "[capi]") {
   lonely x;
   troupe_worker* worker = nullptr;
-  call(troupe_worker_create, x.connection.get(), &x.space, &x.engine, 0U, -1, &worker);
+  call(troupe_worker_create, x.connection.get(), &x.ns, &x.engine, 0U, -1, &worker);
   const capi_handle<troupe_worker> own(worker);
   // 2 parts × 2 heads × 16 tokens × 128 bytes.
   std::vector<std::uint8_t> memory(4 * 8192);
@@ -364,8 +364,8 @@ TEST_CASE("pools report invalid arguments", "[capi]") {
   auto options = sized<troupe_pages_options>();
   troupe_pages* pages = nullptr;
   const auto create = [&](std::uint32_t blocks = 4) {
-    return said_by(troupe_pages_create, x.connection.get(), &x.space, &options,
-                   static_cast<const troupe_layer*>(&layer), std::size_t{1}, blocks, &pages);
+    return said_by(troupe_pages_create, x.connection.get(), &x.ns, &options, static_cast<const troupe_layer*>(&layer),
+                   std::size_t{1}, blocks, &pages);
   };
   check_refused(create(5), TROUPE_OUT_OF_RANGE);
   options.key_bytes = 65;

@@ -49,11 +49,11 @@ public:
     geometry.layers = 2;
     geometry.page_tokens = 16;
     geometry.opaque_block_bytes = pool_page_bytes / 2;
-    auto space = sized<troupe_namespace>();
-    space.model = how.model;
-    space.dtype = "bfloat16";
-    space.world_size = how.world_size;
-    space.geometry = &geometry;
+    auto ns = sized<troupe_namespace>();
+    ns.model = how.model;
+    ns.dtype = "bfloat16";
+    ns.world_size = how.world_size;
+    ns.geometry = &geometry;
     auto options = sized<troupe_pages_options>();
     options.key_bytes = how.key_bytes;
     options.rank = how.rank;
@@ -61,7 +61,7 @@ public:
     const std::array<troupe_layer, 2> layers{{{memory_.data(), half * how.pages, half, 0, 0, 0},
                                               {memory_.data() + half * how.pages, half * how.pages, half, 0, 0, 0}}};
     troupe_pages* out = nullptr;
-    call(troupe_pages_create, connection, &space, &options, layers.data(), layers.size(), how.pages, &out);
+    call(troupe_pages_create, connection, &ns, &options, layers.data(), layers.size(), how.pages, &out);
     pages_.reset(out);
   }
 

@@ -132,10 +132,10 @@ TEST_CASE("check-slabs reports a missing or truncated slab") {
 TEST_CASE("check-slabs reports a missing slab of a client's namespace and the number of lost pages") {
   const scratch_directory scratch;
   auto json = node_config(scratch.path(), two_ranks);
-  auto space = json["namespaces"].at(0);
-  space["name"] = "made";
-  space["model"] = "test/made";
-  std::ofstream(scratch / "made.json") << space.dump();
+  auto ns = json["namespaces"].at(0);
+  ns["name"] = "made";
+  ns["model"] = "test/made";
+  std::ofstream(scratch / "made.json") << ns.dump();
   json["namespaces"] = nlohmann::json::array();
   const bool on_disk = GENERATE(true, false);
   // Without a disk, no page is promised to be there.

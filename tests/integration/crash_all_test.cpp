@@ -29,7 +29,7 @@ json config_of(const std::filesystem::path& directory, const node_settings& now)
   out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}, {"limits", {{"leased_share", 1.0}}}};
   out["hf3fs"] = {{"vllm", now.vllm},
                   {"sglang", now.sglang},
-                  {"namespace", now.space},
+                  {"namespace", now.ns},
                   {"protect_locations", "1 ms"},
                   {"reservation_deadline", "1 min"}};
   out["registry"] = {{"shards", 3}, {"durability", now.durability}, {"sync_interval", "50 ms"}};
@@ -67,7 +67,7 @@ node_settings next_settings(const node_settings& before, std::mt19937& random) {
   if (one_in(8))
     out.durability = "none";
   if (one_in(6))
-    out.space = before.space == "hf3fs" ? "other" : "hf3fs";
+    out.ns = before.ns == "hf3fs" ? "other" : "hf3fs";
   out.vllm = before.vllm ? !one_in(8) : !one_in(3);
   out.sglang = before.sglang ? !one_in(8) : !one_in(3);
   out.own = before.own ? !one_in(6) : !one_in(3);

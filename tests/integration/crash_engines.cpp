@@ -45,7 +45,7 @@ std::optional<node_caller::reply> node_caller::call(std::string_view method, con
 }
 
 std::string node_settings::describe() const {
-  return durability + ", hf3fs.namespace " + space + (vllm ? ", vllm" : ", no vllm") +
+  return durability + ", hf3fs.namespace " + ns + (vllm ? ", vllm" : ", no vllm") +
          (sglang ? ", sglang" : ", no sglang") + (own ? ", own namespace" : ", no own namespace");
 }
 
@@ -195,7 +195,7 @@ class vllm_engine final : public crash_engine {
 public:
   vllm_engine(std::string name, std::string prefix) : crash_engine(std::move(name), 2), prefix_(std::move(prefix)) {}
 
-  std::string place(const node_settings& now) const override { return now.vllm ? now.space : ""; }
+  std::string place(const node_settings& now) const override { return now.vllm ? now.ns : ""; }
 
 private:
   bool prepare(node_caller& node) override {

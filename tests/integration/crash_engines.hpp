@@ -48,7 +48,7 @@ private:
 struct node_settings {
   std::string durability = "strict";
   /// `hf3fs.namespace`.
-  std::string space = "hf3fs";
+  std::string ns = "hf3fs";
   bool vllm = true;
   bool sglang = true;
   /// A namespace of the config with slabs of the node.

@@ -44,10 +44,10 @@ TEST_CASE("serve without a config starts a usable node and reports its settings"
        {"64 MiB for pages in ", "slabs: none", "durability: none", "troupe.sock", "HTTP: 127.0.0.1:"})
     CHECK(opened.find(part) != std::string::npos);
 
-  const auto spaces = directory / "space.json";
-  std::ofstream(spaces) << node_config(directory.path()).at("namespaces").at(0);
-  const auto played = run_replay({"--attach", (directory / "troupe-data").string(), "--make-namespace", spaces.string(),
-                                  "--trace", "loogle:2,256,4,64"});
+  const auto namespaces = directory / "space.json";
+  std::ofstream(namespaces) << node_config(directory.path()).at("namespaces").at(0);
+  const auto played = run_replay({"--attach", (directory / "troupe-data").string(), "--make-namespace",
+                                  namespaces.string(), "--trace", "loogle:2,256,4,64"});
   CHECK(played.code == 0);
   CHECK(played.count("hit_blocks") > 0);
   CHECK(ended(node) == 0);

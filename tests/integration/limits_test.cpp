@@ -209,10 +209,10 @@ TEST_CASE("the reason why a node refuses a client is sent to it at once and logg
   // A file where the node would make a directory.
   std::filesystem::remove_all(scratch / "data/namespaces");
   std::ofstream(scratch / "data/namespaces").put('x');
-  const auto space = scratch / "space.json";
-  std::ofstream(space) << node_config(scratch.path())["namespaces"][0].dump();
-  process client(replay_command({"--attach", node.address(), "--trace", small_trace, "--make-namespace", space.string(),
-                                 "--attach-limit", "3600"}));
+  const auto ns = scratch / "space.json";
+  std::ofstream(ns) << node_config(scratch.path())["namespaces"][0].dump();
+  process client(replay_command(
+      {"--attach", node.address(), "--trace", small_trace, "--make-namespace", ns.string(), "--attach-limit", "3600"}));
   client.wait_for_line(stream::err, "attach refused by the node: ");
   CHECK(node.wait_for_log("client not attached").text.find("namespaces") != std::string::npos);
   client.kill();

@@ -89,25 +89,25 @@ TEST_CASE("a node with a blocked log pipe answers requests and can be stopped") 
   launch how;
   how.unread_stderr = true;
   serving_node node(service_config(directory), {}, how);
-  for (const auto* space : {"one", "two", "three"}) {
+  for (const auto* ns : {"one", "two", "three"}) {
     metadata_client_options options;
-    options.url = url_of(node) + "/hf3fs/" + space;
+    options.url = url_of(node) + "/hf3fs/" + ns;
     options.retries = 0;
     auto client = metadata_client::make(options);
     REQUIRE(client);
     for (rank_number rank = 0; rank < ranks; ++rank) {
       const auto answered = (*client)->initialize(rank, 8);
-      INFO("namespace " << space << ", rank " << rank);
+      INFO("namespace " << ns << ", rank " << rank);
       REQUIRE(answered);
     }
   }
 
   SECTION("it is read again: no line that fits into the queue is missing") {
     node.program().read_stderr();
-    for (const auto* space : {"one", "two", "three"})
+    for (const auto* ns : {"one", "two", "three"})
       for (rank_number rank = 0; rank < ranks; ++rank)
         node.program().wait_for_line(stream::err, "rank " + std::to_string(rank) + " of namespace 'hf3fs-" +
-                                                      std::string(space) + "' registered with 8 pages");
+                                                      std::string(ns) + "' registered with 8 pages");
     CHECK(node.stop() == 0);
     CHECK(node.log().find("dropped") == std::string::npos);
     CHECK(node.log().find("stopped") != std::string::npos);

@@ -36,21 +36,21 @@ nlohmann::json bare_config(const fs::path& where) {
 }
 
 /// A file that says what a namespace is.
-std::string space_file(const fs::path& where, const std::string& name, std::uint32_t ranks = 1,
-                       const std::string& model = "test/model", std::uint64_t page_bytes = 65536) {
-  auto space = node_config(where, {.ranks = ranks, .page_bytes = page_bytes}).at("namespaces").at(0);
-  space["name"] = name;
-  space["model"] = model;
+std::string namespace_file(const fs::path& where, const std::string& name, std::uint32_t ranks = 1,
+                           const std::string& model = "test/model", std::uint64_t page_bytes = 65536) {
+  auto ns = node_config(where, {.ranks = ranks, .page_bytes = page_bytes}).at("namespaces").at(0);
+  ns["name"] = name;
+  ns["model"] = model;
   const auto path = where / (name + "-" + std::to_string(page_bytes) + fs::path(model).filename().string() + ".json");
-  std::ofstream(path) << space.dump();
+  std::ofstream(path) << ns.dump();
   return path.string();
 }
 
 struct player {
   std::string trace;
 
-  replay_outcome operator()(const serving_node& node, const std::string& space) const {
-    return run_replay({"--attach", node.address(), "--trace", trace, "--concurrency", "1", "--make-namespace", space});
+  replay_outcome operator()(const serving_node& node, const std::string& ns) const {
+    return run_replay({"--attach", node.address(), "--trace", trace, "--concurrency", "1", "--make-namespace", ns});
   }
 };
 
@@ -83,11 +83,11 @@ TEST_CASE("a client creates a namespace on a node that has none and finds its pa
   const node_shape shape{.ranks = 2, .page_bytes = 65536};
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
-  const auto space = space_file(scratch.path(), "mine", 2);
-  const auto first = play(node, space);
+  const auto ns = namespace_file(scratch.path(), "mine", 2);
+  const auto first = play(node, ns);
   check_clean(first, shape);
   CHECK(first.count("saved_pages") == 2 * block_count);
-  const auto again = play(node, space);
+  const auto again = play(node, ns);
   check_clean(again, shape);
   CHECK(again.count("hit_blocks") == block_count);
   CHECK(made_slabs(scratch.path()).empty());
@@ -96,15 +96,15 @@ TEST_CASE("a client creates a namespace on a node that has none and finds its pa
   CHECK(named.code == 0);
   CHECK(named.count("hit_blocks") == block_count);
   // Another one beside it.
-  const auto other = play(node, space_file(scratch.path(), "other", 1, "other/model"));
+  const auto other = play(node, namespace_file(scratch.path(), "other", 1, "other/model"));
   CHECK(other.code == 0);
   CHECK(other.count("saved_pages") == block_count);
   // Another identity under a name that is taken; a page that is too large.
-  const auto refused = play(node, space_file(scratch.path(), "mine", 2, "third/model"));
+  const auto refused = play(node, namespace_file(scratch.path(), "mine", 2, "third/model"));
   CHECK(refused.code != 0);
   CHECK(refused.err.find("identity_mismatch") != std::string::npos);
   CHECK(refused.err.find("differs in model") != std::string::npos);
-  const auto large = play(node, space_file(scratch.path(), "large", 1, "large/model", 64U << 20U));
+  const auto large = play(node, namespace_file(scratch.path(), "large", 1, "large/model", 64U << 20U));
   CHECK(large.code != 0);
   CHECK(large.err.find("memory.bytes") != std::string::npos);
   CHECK(node.stop() == 0);
@@ -115,11 +115,11 @@ TEST_CASE("clients that create a namespace at the same time share it") {
   const node_shape shape{.page_bytes = 65536};
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
   const auto trace = write_trace(scratch / "trace", {ids(1, block_count)});
-  const auto space = space_file(scratch.path(), "mine");
+  const auto ns = namespace_file(scratch.path(), "mine");
   std::vector<std::unique_ptr<process>> all;
   for (int i = 0; i < 4; ++i)
     all.push_back(std::make_unique<process>(
-        replay_command({"--attach", node.address(), "--trace", trace, "--make-namespace", space})));
+        replay_command({"--attach", node.address(), "--trace", trace, "--make-namespace", ns})));
   for (auto& x : all)
     check_report(result_of(*x), shape);
   CHECK(node.stop() == 0);
@@ -135,11 +135,11 @@ TEST_CASE("a node without client namespaces refuses them with the reason") {
   json["actors"]["make_namespaces"] = false;
   serving_node node(write_config(scratch.path(), json));
   const player play{write_trace(scratch / "trace", {ids(1, 1)})};
-  const auto refused = play(node, space_file(scratch.path(), "mine", 1, "other/model"));
+  const auto refused = play(node, namespace_file(scratch.path(), "mine", 1, "other/model"));
   CHECK(refused.code != 0);
   CHECK(refused.err.find("actors.make_namespaces") != std::string::npos);
   // The config's own, said as a whole.
-  CHECK(play(node, space_file(scratch.path(), "space")).code == 0);
+  CHECK(play(node, namespace_file(scratch.path(), "space")).code == 0);
   CHECK(node.stop() == 0);
 }
 
@@ -154,9 +154,9 @@ TEST_CASE("pages of a client's namespace survive a clean stop and a kill of the 
   json["storage"]["disk_bytes"] = "64 MiB";
   const auto config = write_config(scratch.path(), json);
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
-  const auto space = space_file(scratch.path(), "mine", 2);
+  const auto ns = namespace_file(scratch.path(), "mine", 2);
   std::optional<serving_node> node(std::in_place, config);
-  CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
+  CHECK(play(*node, ns).count("saved_pages") == 2 * block_count);
   CHECK(made_slabs(scratch.path()).size() == 2);
   if (killed) {
     // Answered commits are in the index by then; pages that are in memory only would be lost.
@@ -167,7 +167,7 @@ TEST_CASE("pages of a client's namespace survive a clean stop and a kill of the 
     CHECK(node->stop() == 0);
   }
   node.emplace(config);
-  const auto after = play(*node, space);
+  const auto after = play(*node, ns);
   check_clean(after, shape);
   CHECK(after.count("hit_blocks") == block_count);
   CHECK(after.count("loaded_pages") == 2 * block_count);
@@ -185,15 +185,15 @@ TEST_CASE("a slab file grows with its pages within the configured disk space", "
   std::optional<serving_node> node(std::in_place, config);
   // More than fits.
   const player play{"loogle:20,8192,8,512"};
-  const auto space = space_file(scratch.path(), "mine");
+  const auto ns = namespace_file(scratch.path(), "mine");
   CHECK(sum_of_metric(*node, "troupe_made_slabs_limit_bytes") == limit);
   CHECK(sum_of_metric(*node, "troupe_made_slabs_used_bytes") == 0);
-  CHECK(play(*node, space_file(scratch.path(), "little", 1, "little/model")).code == 0);
+  CHECK(play(*node, namespace_file(scratch.path(), "little", 1, "little/model")).code == 0);
   const auto at_first = sum_of_metric(*node, "troupe_made_slabs_used_bytes");
   CHECK(http(*node, "DELETE", "/v1/namespaces/little").status == 204);
   CHECK(sum_of_metric(*node, "troupe_made_slabs_used_bytes") == 0);
   CHECK(made_slabs(scratch.path()).empty());
-  const auto first = play(*node, space);
+  const auto first = play(*node, ns);
   CHECK(first.code == 0);
   CHECK(first.count("verify_failures") == 0);
   const auto used = sum_of_metric(*node, "troupe_made_slabs_used_bytes");
@@ -203,7 +203,7 @@ TEST_CASE("a slab file grows with its pages within the configured disk space", "
   node->program().kill();
   node.emplace(config);
   CHECK(sum_of_metric(*node, "troupe_made_slabs_used_bytes") == used);
-  const auto after = play(*node, space);
+  const auto after = play(*node, ns);
   CHECK(after.count("verify_failures") == 0);
   CHECK(after.count("hit_blocks") > 0);
   CHECK(node->stop() == 0);
@@ -224,7 +224,7 @@ TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") 
     const small_disk disk(scratch / "data/namespaces", disk_bytes);
     serving_node node(write_config(scratch.path(), json));
     const player play{"loogle:20,8192,8,512"};
-    const auto x = play(node, space_file(scratch.path(), "mine"));
+    const auto x = play(node, namespace_file(scratch.path(), "mine"));
     CHECK(x.code == 0);
     CHECK(x.count("verify_failures") == 0);
     CHECK(x.count("evicted_keys") > 0);
@@ -243,7 +243,7 @@ TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") 
     // Another one finds nothing, and leaves nothing.
     disk.fill_up();
     const auto refused = run_replay({"--attach", node.address(), "--trace", play.trace, "--attach-limit", "2",
-                                     "--make-namespace", space_file(scratch.path(), "other", 1, "other/model")});
+                                     "--make-namespace", namespace_file(scratch.path(), "other", 1, "other/model")});
     CHECK(refused.code != 0);
     CHECK(refused.err.find("no_space") != std::string::npos);
     disk.make_room();
@@ -251,7 +251,7 @@ TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") 
     CHECK(sum_of_metric(node, "troupe_made_slabs_used_bytes") == used);
     CHECK(http(node, "DELETE", "/v1/namespaces/mine").status == 204);
     CHECK(sum_of_metric(node, "troupe_degraded{reason=\"disk_full\"}") == 0);
-    const auto other = play(node, space_file(scratch.path(), "other", 1, "other/model"));
+    const auto other = play(node, namespace_file(scratch.path(), "other", 1, "other/model"));
     CHECK(other.code == 0);
     CHECK(node.stop() == 0);
   } catch (const disk_unavailable& x) {
@@ -263,7 +263,7 @@ TEST_CASE("namespaces are listed and removed on the command line") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
-  CHECK(play(node, space_file(scratch.path(), "mine")).count("saved_pages") == block_count);
+  CHECK(play(node, namespace_file(scratch.path(), "mine")).count("saved_pages") == block_count);
   const auto port = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
   const auto url = "http://127.0.0.1:" + std::to_string(port);
   const auto troupe = [&](arguments what) {
@@ -306,10 +306,10 @@ TEST_CASE("a node whose index and slabs share a disk never fills it and recovers
     const small_disk disk(scratch / "data", 128U << 20U);
     fs::permissions(scratch / "data", fs::perms::owner_all);
     serving_node node(write_config(scratch.path(), json));
-    const auto space = space_file(scratch.path(), "mine");
+    const auto ns = namespace_file(scratch.path(), "mine");
     const auto is_full = [&node] { return sum_of_metric(node, "troupe_degraded{reason=\"index_full\"}") == 1; };
     // More than the disk takes: old pages make room, and the index has its own.
-    const auto much = player{"loogle:20,8192,8,512"}(node, space);
+    const auto much = player{"loogle:20,8192,8,512"}(node, ns);
     CHECK(much.code == 0);
     CHECK(much.count("verify_failures") == 0);
     CHECK(much.count("evicted_keys") > 0);
@@ -318,14 +318,14 @@ TEST_CASE("a node whose index and slabs share a disk never fills it and recovers
 
     const player first{write_trace(scratch / "first", {ids(1, block_count)})};
     const player second{write_trace(scratch / "second", {ids(1000, block_count)})};
-    CHECK(first(node, space).count("saved_pages") == block_count);
+    CHECK(first(node, ns).count("saved_pages") == block_count);
     disk.fill_up();
     // RocksDB has taken room for its log beforehand, which would last for hours.
     give_back_what_logs_have_taken(scratch / "data/index");
     disk.fill_up();
     // It saves more pages than the index accepts, and waits.
     process engine(replay_command(
-        {"--attach", node.address(), "--trace", second.trace, "--concurrency", "1", "--make-namespace", space}));
+        {"--attach", node.address(), "--trace", second.trace, "--concurrency", "1", "--make-namespace", ns}));
     CHECK(eventually(is_full, std::chrono::milliseconds(50)));
     CHECK(http(node, "GET", "/ready").status == 200);
     const auto url =
@@ -336,7 +336,7 @@ TEST_CASE("a node whose index and slabs share a disk never fills it and recovers
       return notified.code == 1 && notified.out.find("docs/operations.md#index_full") != std::string::npos;
     };
     CHECK(eventually(says_so, std::chrono::milliseconds(50)));
-    const auto found = first(node, space);
+    const auto found = first(node, ns);
     CHECK(found.code == 0);
     CHECK(found.count("hit_blocks") > 0); // except pages evicted for the other namespace
     CHECK(found.count("verify_failures") == 0);
@@ -344,13 +344,13 @@ TEST_CASE("a node whose index and slabs share a disk never fills it and recovers
     disk.make_room();
     CHECK(eventually([&] { return !is_full(); }, std::chrono::milliseconds(50)));
     CHECK(engine.wait() == 0);
-    const auto again = second(node, space);
+    const auto again = second(node, ns);
     CHECK(again.code == 0);
     CHECK(again.count("verify_failures") == 0);
-    CHECK(second(node, space).count("hit_blocks") > 0);
+    CHECK(second(node, ns).count("hit_blocks") > 0);
     node.program().kill();
     serving_node next(scratch / "node.json");
-    const auto after = second(next, space);
+    const auto after = second(next, ns);
     CHECK(after.code == 0);
     CHECK(after.count("verify_failures") == 0);
     CHECK(after.count("hit_blocks") > 0);
@@ -374,11 +374,11 @@ TEST_CASE("a missing slab on a full disk does not prevent a start", "[durable]")
     fs::permissions(scratch / "data", fs::perms::owner_all);
     const small_disk disk(scratch / "data/namespaces", 32U << 20U);
     const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
-    const auto space = space_file(scratch.path(), "mine");
+    const auto ns = namespace_file(scratch.path(), "mine");
     const auto config = write_config(scratch.path(), json);
     {
       serving_node node(config);
-      CHECK(play(node, space).count("saved_pages") == block_count);
+      CHECK(play(node, ns).count("saved_pages") == block_count);
       CHECK(node.stop() == 0);
     }
     for (const auto& x : made_slabs(scratch.path()))
@@ -390,12 +390,12 @@ TEST_CASE("a missing slab on a full disk does not prevent a start", "[durable]")
       const auto known = http(node, "GET", "/v1/namespaces/mine").status;
       CHECK(known == (durability == "strict" ? 404 : 200));
       if (durability == "relaxed") {
-        const auto in_memory = play(node, space);
+        const auto in_memory = play(node, ns);
         CHECK(in_memory.code == 0);
         CHECK(in_memory.count("saved_pages") == block_count);
       }
       disk.make_room();
-      CHECK(play(node, space).code == 0);
+      CHECK(play(node, ns).code == 0);
       CHECK(node.stop() == 0);
     }
   } catch (const disk_unavailable& x) {
@@ -414,7 +414,7 @@ TEST_CASE("a node with a hung disk stops on request") {
   process node(command);
   node.wait_for_line(process::stream::out, "ready");
   process engine(replay_command({"--attach", (scratch / "data").string(), "--trace", "loogle:1", "--make-namespace",
-                                 space_file(scratch.path(), "mine")}));
+                                 namespace_file(scratch.path(), "mine")}));
   node.wait_for_line(process::stream::err, "the disk hangs");
   node.send(SIGTERM);
   CHECK(node.wait() == 1);
@@ -430,7 +430,7 @@ TEST_CASE("a namespace uses registry memory for its current slots only") {
   serving_node node(write_config(scratch.path(), json));
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
   for (const auto* name : {"one", "two"}) {
-    const auto x = play(node, space_file(scratch.path(), name, 1, std::string("model/") + name));
+    const auto x = play(node, namespace_file(scratch.path(), name, 1, std::string("model/") + name));
     CHECK(x.code == 0);
     CHECK(x.count("saved_pages") == block_count);
   }
@@ -446,16 +446,16 @@ TEST_CASE("a client's namespace is removed with its files and stays removed") {
   json["storage"]["disk_bytes"] = "64 MiB";
   const auto config = write_config(scratch.path(), json);
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
-  const auto space = space_file(scratch.path(), "mine", 2);
+  const auto ns = namespace_file(scratch.path(), "mine", 2);
   std::optional<serving_node> node(std::in_place, config);
   SECTION("when no client is attached") {
-    CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
+    CHECK(play(*node, ns).count("saved_pages") == 2 * block_count);
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 204);
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 404);
   }
   SECTION("by force, while clients are attached") {
     process engine(replay_command({"--attach", node->address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
-                                   "1", "--make-namespace", space}));
+                                   "1", "--make-namespace", ns}));
     node->program().wait_for_line(process::stream::err, "namespace made: 'mine'");
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 409);
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
@@ -475,7 +475,7 @@ TEST_CASE("a client's namespace is removed with its files and stays removed") {
   const auto by_name =
       run_replay({"--attach", node->address(), "--trace", play.trace, "--namespace", "mine", "--attach-limit", "5"});
   CHECK(by_name.err.find("unknown_namespace") != std::string::npos);
-  const auto again = play(*node, space);
+  const auto again = play(*node, ns);
   check_clean(again, shape);
   CHECK(again.count("saved_pages") == 2 * block_count);
   CHECK(node->stop() == 0);
@@ -491,10 +491,10 @@ TEST_CASE("slab files of a namespace that cannot be restored are removed at the 
   if (what != "no index")
     json["registry"]["durability"] = "relaxed";
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
-  const auto space = space_file(scratch.path(), "space");
+  const auto ns = namespace_file(scratch.path(), "space");
   {
     serving_node node(write_config(scratch.path(), json));
-    CHECK(play(node, space).count("saved_pages") == block_count);
+    CHECK(play(node, ns).count("saved_pages") == block_count);
     CHECK(made_slabs(scratch.path()).size() == 1);
     CHECK(node.stop() == 0);
   }
@@ -507,7 +507,7 @@ TEST_CASE("slab files of a namespace that cannot be restored are removed at the 
   }
   serving_node node(write_config(scratch.path(), json));
   CHECK(made_slabs(scratch.path()).empty());
-  const auto after = play(node, space);
+  const auto after = play(node, ns);
   check_clean(after, shape);
   CHECK(after.count("saved_pages") == block_count);
   CHECK(node.stop() == 0);
@@ -521,13 +521,13 @@ TEST_CASE("a namespace that was in memory only takes no disk space from others a
   json["storage"]["disk_bytes"] = "16 MiB";
   const auto config = write_config(scratch.path(), json);
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
-  const auto first = space_file(scratch.path(), "first", 1, "model/first");
+  const auto first = namespace_file(scratch.path(), "first", 1, "model/first");
   {
     serving_node node(config);
     CHECK(play(node, first).count("saved_pages") == block_count);
     // All disk space is taken; some of these are restored before the one that has it.
     for (const std::string name : {"a", "b", "c", "d", "e", "f", "g", "h"})
-      CHECK(play(node, space_file(scratch.path(), name, 1, "model/" + name)).code == 0);
+      CHECK(play(node, namespace_file(scratch.path(), name, 1, "model/" + name)).code == 0);
     CHECK(made_slabs(scratch.path()).size() == 1);
     CHECK(node.stop() == 0);
   }

@@ -63,10 +63,10 @@ bool is_plain(int socket, const std::string& interface) {
 /// A thread that passes frames between the ports, some later, some never.
 class network::network_switch {
 public:
-  network_switch(const std::string& space, std::size_t ports, std::uint64_t seed)
+  network_switch(const std::string& ns, std::size_t ports, std::uint64_t seed)
       : ports_(ports), random_(seed), wake_(::eventfd(0, EFD_CLOEXEC)) {
     // Sockets stay in the network namespace in which they were made, threads in theirs.
-    std::thread([&] { open(space); }).join();
+    std::thread([&] { open(ns); }).join();
     for (const auto& x : ports_)
       if (x.socket < 0) {
         close_all();
@@ -112,8 +112,8 @@ private:
     switch_clock::time_point taken_until{};
   };
 
-  void open(const std::string& space) {
-    const int there = ::open(("/run/netns/" + space).c_str(), O_RDONLY | O_CLOEXEC);
+  void open(const std::string& ns) {
+    const int there = ::open(("/run/netns/" + ns).c_str(), O_RDONLY | O_CLOEXEC);
     const bool entered = there >= 0 && ::setns(there, CLONE_NEWNET) == 0;
     if (there >= 0)
       ::close(there);
@@ -232,12 +232,12 @@ private:
 };
 
 network::network(std::size_t hosts, std::uint64_t seed) : name_("troupe" + std::to_string(::getpid())), hosts_(hosts) {
-  const auto space = name_ + "-switch";
+  const auto ns = name_ + "-switch";
   remove(); // left by a test that was killed, whose number this process has now
-  bool there = network_shell("ip netns add " + space);
+  bool there = network_shell("ip netns add " + ns);
   for (std::size_t i = 0; there && i < hosts; ++i) {
     const auto port = port_name(i);
-    const auto in_switch = "ip netns exec " + space + ' ';
+    const auto in_switch = "ip netns exec " + ns + ' ';
     const auto in_host = "ip netns exec " + host_name(i) + ' ';
     there =
         network_shell("ip netns add " + host_name(i) + " && " + in_switch + "ip link add " + port +
@@ -261,7 +261,7 @@ network::network(std::size_t hosts, std::uint64_t seed) : name_("troupe" + std::
   if (!there)
     return;
   try {
-    switch_ = std::make_unique<network_switch>(space, hosts, seed);
+    switch_ = std::make_unique<network_switch>(ns, hosts, seed);
   } catch (const std::runtime_error&) {
     switch_.reset(); // this user may not
   }

@@ -144,11 +144,11 @@ TEST_CASE("growing slab files of clients' namespaces are read by other nodes") {
   nodes.shared = true;
   nodes.change = [](std::size_t, nlohmann::json& config) { config["storage"]["disk_bytes"] = "256 MiB"; };
   nodes.start_all();
-  auto space = node_config(nodes.scratch.path(), nodes.shape).at("namespaces").at(0);
-  space["name"] = "made";
-  space["model"] = "test/made";
+  auto ns = node_config(nodes.scratch.path(), nodes.shape).at("namespaces").at(0);
+  ns["name"] = "made";
+  ns["model"] = "test/made";
   const auto file = nodes.scratch.path() / "made.json";
-  std::ofstream(file) << space.dump();
+  std::ofstream(file) << ns.dump();
   const arguments made{"--make-namespace", file.string(), "--concurrency", "1"};
   const std::vector<std::size_t> seen{nodes.node(0).log_mark(), nodes.node(1).log_mark()};
   for (std::size_t i = 0; i < 2; ++i)

@@ -54,12 +54,12 @@ TEST_CASE("status reports the health of a node when unused, in use, damaged and 
     CHECK(used.code == 0);
     const auto x = json::parse(used.out);
     CHECK(x.at("health") == "healthy");
-    const auto& space = x.at("namespaces").at(0);
-    CHECK(space.at("total").at("found_keys").get<int>() > 0);
-    CHECK(space.at("ranks").at(0).at("total").at("loaded_pages").get<int>() > 0);
-    CHECK(space.at("ranks").at(0).at("total").at("saved_pages") == space.at("ranks").at(0).at("slots").at("live"));
+    const auto& ns = x.at("namespaces").at(0);
+    CHECK(ns.at("total").at("found_keys").get<int>() > 0);
+    CHECK(ns.at("ranks").at(0).at("total").at("loaded_pages").get<int>() > 0);
+    CHECK(ns.at("ranks").at(0).at("total").at("saved_pages") == ns.at("ranks").at(0).at("slots").at("live"));
     CHECK(x.at("last_minute").at("loaded_bytes").get<std::uint64_t>() ==
-          4096 * space.at("ranks").at(0).at("total").at("loaded_pages").get<std::uint64_t>());
+          4096 * ns.at("ranks").at(0).at("total").at("loaded_pages").get<std::uint64_t>());
 
     std::filesystem::remove(slab_path(node_config(directory.path())));
     node.program().wait_for_line(stream::err, "error ");
@@ -112,10 +112,10 @@ TEST_CASE("on the Unix socket the owner of a node needs no port and no token for
     CHECK(ask(socket) == 0);
     CHECK(ask("unix:" + socket) == 0);
     // Requests for administrators only: no token has that role here.
-    const auto spaces = run(program_with({"list-namespaces", "--json", "--url", socket}));
-    INFO(spaces.out << spaces.err);
-    CHECK(spaces.code == 0);
-    CHECK(contains(spaces.out, "\"salt\""));
+    const auto namespaces = run(program_with({"list-namespaces", "--json", "--url", socket}));
+    INFO(namespaces.out << namespaces.err);
+    CHECK(namespaces.code == 0);
+    CHECK(contains(namespaces.out, "\"salt\""));
     CHECK(node.stop() == 0);
   }
   CHECK_FALSE(std::filesystem::exists(socket));

@@ -76,10 +76,10 @@ class storing(unittest.TestCase):
 
     def identity(self, **changes):
         self.made(**changes)
-        space = [given for name, given in self.library.asked if name == "troupe_pages_create"][-1][1]
-        geometry = space.geometry.contents
-        return (space.world_size, geometry.layers, geometry.opaque_block_bytes,
-                *(getattr(space, name) for name in ("model", "dtype", "layout", "hash_algorithm", "salt")))
+        ns = [given for name, given in self.library.asked if name == "troupe_pages_create"][-1][1]
+        geometry = ns.geometry.contents
+        return (ns.world_size, geometry.layers, geometry.opaque_block_bytes,
+                *(getattr(ns, name) for name in ("model", "dtype", "layout", "hash_algorithm", "salt")))
 
     def test_what_ranks_hold_is_part_of_the_namespace(self):
         self.assertEqual(self.identity(), (1, 2, 4096, b"tiny", b"bfloat16", b"sglang page_first kv 0 of 1 page 16",

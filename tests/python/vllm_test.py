@@ -25,10 +25,10 @@ class with_library(unittest.TestCase):
         self.addCleanup(self.library.uninstall)
         self.addCleanup(setattr, fake_vllm.platform, "cpu", fake_vllm.platform.cpu)
 
-        def identity(space, engine, digest, name):
-            self.space, self.engine = space, engine
-            self.texts = {key: getattr(space, key) for key, _ in space._fields_ if key not in ("geometry", "size")}
-            self.geometry = space.geometry.contents
+        def identity(ns, engine, digest, name):
+            self.ns, self.engine = ns, engine
+            self.texts = {key: getattr(ns, key) for key, _ in ns._fields_ if key not in ("geometry", "size")}
+            self.geometry = ns.geometry.contents
             digest.value, name.value = b"0" * 32, b"engine-0"
             return 0
 

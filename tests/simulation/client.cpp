@@ -62,8 +62,8 @@ caf::strong_actor_ptr strong(const Handle& x) {
 } // namespace
 
 client::client(environment& world, server& node, std::uint32_t number)
-    : world_(world), node_(node), number_(number), random_(world.random.fork()), space_(world.p.space.id()),
-      slot_bytes_(io::slot_bytes(world.p.space.geometry.page_bytes())) {}
+    : world_(world), node_(node), number_(number), random_(world.random.fork()), ns_(world.p.ns.id()),
+      slot_bytes_(io::slot_bytes(world.p.ns.geometry.page_bytes())) {}
 
 client::~client() {
   kill();
@@ -74,16 +74,16 @@ client::~client() {
 void client::spawn_rank(rank_number rank) {
   const auto& p = world_.p;
   auto& r = ranks_[rank];
-  r.memory = std::make_unique<device>(p.space.geometry, p.blocks, rank);
+  r.memory = std::make_unique<device>(p.ns.geometry, p.blocks, rank);
   transfer::coordinator_options how;
-  how.space = space_;
+  how.ns = ns_;
   how.rank = rank;
-  how.page_bytes = p.space.geometry.page_bytes();
+  how.page_bytes = p.ns.geometry.page_bytes();
   how.slot_bytes = slot_bytes_;
   how.batch_pages = p.batch_pages;
   how.tasks_max = p.tasks_max;
   copy_engine_options copy;
-  copy.space = space_;
+  copy.ns = ns_;
   copy.rank = rank;
   copy.finder = node_.memory().finder();
   const auto copier = in_->keep(*spawn_copy_engine(

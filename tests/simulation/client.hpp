@@ -141,7 +141,7 @@ private:
   server& node_;
   std::uint32_t number_;
   random_source random_;
-  namespace_id space_;
+  namespace_id ns_;
   std::uint64_t slot_bytes_;
 
   std::unique_ptr<process> in_;

@@ -133,7 +133,7 @@ void client::late_copy(const copy_under_way& x, std::span<std::byte> memory) {
   const auto& item = random_.pick(x.order.items.items);
   if (node_.running())
     world_.judge("pins", node_.frames().late_copy(x.rank, x.order.owner, item.frame_offset));
-  const auto page = world_.p.space.geometry.page_bytes();
+  const auto page = world_.p.ns.geometry.page_bytes();
   const auto first = random_.below(page);
   const auto length = random_.between(1, page - first);
   for (std::uint64_t i = 0; i < length; ++i)
@@ -146,7 +146,7 @@ void client::scatter_unchecked(rank_number rank, const copy_order& order, bool l
     if (item.frame_offset + slot_bytes_ > all.size())
       continue; // lost with its node
     const auto frame = all.subspan(item.frame_offset, slot_bytes_);
-    const io::page_identity is{space_, item.key, rank, item.where, world_.p.space.geometry.page_bytes()};
+    const io::page_identity is{ns_, item.key, rank, item.where, world_.p.ns.geometry.page_bytes()};
     if (look_at_header && !io::expected_checksum(frame, is))
       continue;
     const auto* page = frame.data() + io::page_header_bytes;

@@ -79,7 +79,7 @@ bool client::load_says(rank_number rank, const caf::strong_actor_ptr& by, const 
             watch.fetches(wanted);
             judge("leases", "load", watch.releases(shard, holder->second));
             line_->carry(line::client, by, fronts_.at(front), caf::make_message_id(),
-                         caf::make_message(release_request{space_, holder->second, 0}));
+                         caf::make_message(release_request{ns_, holder->second, 0}));
             return true;
           }
     watch.fetches(wanted);

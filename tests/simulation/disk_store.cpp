@@ -81,8 +81,8 @@ void disk_store::read_aside(const io::page_request& x) {
   medium_.submit(
       x,
       [this, x, key = pages_.key_at(rank_, x.where)](const io::completion& done) {
-        const io::page_identity is{world_.p.space.id(), key.value_or(key_digest{}), rank_, x.where,
-                                   world_.p.space.geometry.page_bytes()};
+        const io::page_identity is{world_.p.ns.id(), key.value_or(key_digest{}), rank_, x.where,
+                                   world_.p.ns.geometry.page_bytes()};
         if (done.status != errc::ok || !key || io::verify_page({x.data, x.length}, is) != errc::ok) {
           unsound_.insert(x.where);
           world_.count("page is read unasked, and is not what it should be");

@@ -58,7 +58,7 @@ void frame_ledger::taken_back(rank_number rank, std::uint64_t offset, std::uint6
 }
 
 bool frame_ledger::holds(rank_number rank, std::uint64_t offset, const page_ref& page) const {
-  const io::page_identity is{world_.p.space.id(), page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
+  const io::page_identity is{world_.p.ns.id(), page.key, rank, page.where, world_.p.ns.geometry.page_bytes()};
   return io::verify_page(bytes(offset), is) == errc::ok;
 }
 
@@ -298,7 +298,7 @@ void frame_ledger::fetched(rank_number rank, owner_id owner, moment asked, const
     if (disks_[rank]->reads_into(bytes(f.offset)))
       wrong("frames", rank, f.offset,
             text_of(where) + " is returned to a reader while it is being read into its frame");
-    const io::page_identity is{world_.p.space.id(), x.pages[i].key, rank, where, world_.p.space.geometry.page_bytes()};
+    const io::page_identity is{world_.p.ns.id(), x.pages[i].key, rank, where, world_.p.ns.geometry.page_bytes()};
     if (!world_.p.bytes_at_risk() && io::verify_page(bytes(f.offset), is) != errc::ok)
       wrong("frames", rank, f.offset, text_of(where) + " is returned to a reader, and the frame holds something else");
   }
@@ -473,7 +473,7 @@ void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
   if (known == frames_.end() || known->second.page.where != x.where || known->second.is != content::filled)
     return wrong("frames", rank, offset, text_of(x.where) + " is written from there, and does not lie in it");
   const auto& f = known->second;
-  const io::page_identity is{world_.p.space.id(), f.page.key, rank, x.where, world_.p.space.geometry.page_bytes()};
+  const io::page_identity is{world_.p.ns.id(), f.page.key, rank, x.where, world_.p.ns.geometry.page_bytes()};
   const bool long_ago = f.corrupted && world_.now() - paused_() - *f.corrupted > check_takes;
   if ((f.corrupted_early || long_ago) && io::verify_page(bytes(offset), is) != errc::ok)
     wrong("checks", rank, offset, text_of(x.where) + " is written, and was corrupted long before");

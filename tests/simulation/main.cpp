@@ -1,6 +1,6 @@
 #include "base/log.hpp"
+#include "tests/simulation/namespace_world.hpp"
 #include "tests/simulation/slot_world.hpp"
-#include "tests/simulation/space_world.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <iterator>
@@ -221,7 +221,7 @@ int main(int argc, char** argv) {
     log::set_level(x.verbose ? "debug" : "off");
     const auto built_in = find_defect(x.defect).value_or(defect::none);
     if (made_namespaces)
-      return space_world(x.seed, x.steps, built_in, x.verbose).run();
+      return namespace_world(x.seed, x.steps, built_in, x.verbose).run();
     return slot_clients ? slot_world(x.seed, x.steps, built_in, x.verbose).run()
                         : world(x.seed, x.steps, built_in, x.verbose).run();
   };

@@ -218,7 +218,7 @@ void memory_host::corrupt_memory() {
     offset = *unwritten;
   frames_.notice_moves(offset);
   // The part that an engine would hit: the header of a page, or its bytes.
-  const auto used = io::page_header_bytes + world_.p.space.geometry.page_bytes();
+  const auto used = io::page_header_bytes + world_.p.ns.geometry.page_bytes();
   const auto length = random_.between(1, 64);
   const auto first = random_.one_in(4)
                          ? random_.below(64)

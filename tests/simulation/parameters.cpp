@@ -13,22 +13,22 @@ using std::chrono::seconds;
 
 constexpr const char* tier_names[] = {"strict", "eager", "on eviction", "only"};
 
-namespace_spec make_space(std::uint32_t ranks) {
-  namespace_spec space;
-  space.name = "simulated";
-  space.model = "model";
-  space.revision = "1";
-  space.dtype = "bfloat16";
-  space.world_size = ranks;
-  space.geometry = {.layers = 2, .parts = 2, .heads = 1, .head_size = 16, .element_bytes = 2, .block_tokens = 4};
-  return space;
+namespace_spec make_namespace(std::uint32_t ranks) {
+  namespace_spec ns;
+  ns.name = "simulated";
+  ns.model = "model";
+  ns.revision = "1";
+  ns.dtype = "bfloat16";
+  ns.world_size = ranks;
+  ns.geometry = {.layers = 2, .parts = 2, .heads = 1, .head_size = 16, .element_bytes = 2, .block_tokens = 4};
+  return ns;
 }
 
 void choose_sizes(parameters& p, random_source& random) {
   p.ranks = random.number(1, 3);
   p.shards = random.number(1, 4);
   p.clients = random.number(1, 4);
-  p.space = make_space(p.ranks);
+  p.ns = make_namespace(p.ranks);
   p.slots = random.number(8, 64);
   if (random.one_in(2)) {
     p.high_watermark = random.number(0, p.slots / 2);

@@ -88,7 +88,7 @@ struct nemesis_faults {
 /// All that a seed decides before the first step. Each seed switches faults on or off and picks sizes and times, so
 /// that no fault is always masked by another one, and no limit is always out of reach.
 struct parameters {
-  namespace_spec space;
+  namespace_spec ns;
   std::uint32_t ranks = 1;
   std::uint32_t shards = 1;
   std::uint32_t clients = 1;

@@ -37,8 +37,8 @@ constexpr auto notices_within = std::chrono::seconds(1);
 } // namespace
 
 server::server(environment& world)
-    : world_(world), random_(world.random.fork()), space_(world.p.space.id()),
-      slot_bytes_(io::slot_bytes(world.p.space.geometry.page_bytes())), frames_(world, disks_, slot_bytes_),
+    : world_(world), random_(world.random.fork()), ns_(world.p.ns.id()),
+      slot_bytes_(io::slot_bytes(world.p.ns.geometry.page_bytes())), frames_(world, disks_, slot_bytes_),
       asked_pages_(world), memory_(world, frames_, slot_bytes_), pages_(world.p.ranks, world.p.slots),
       book_(world.p.shards), evictions_(world.p.ranks, world.p.shards) {
   for (rank_number rank = 0; rank < world_.p.ranks; ++rank)
@@ -85,8 +85,8 @@ registry_options server::options_of_shard(std::uint32_t i) const {
 void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   const auto& p = world_.p;
   auto parts = std::make_shared<io_worker_parts>();
-  parts->name = {space_, p.space.name, rank};
-  parts->page_bytes = p.space.geometry.page_bytes();
+  parts->name = {ns_, p.ns.name, rank};
+  parts->page_bytes = p.ns.geometry.page_bytes();
   parts->extents = memory_.source(rank);
   parts->broker = broker_;
   auto& r = ranks_[rank];
@@ -129,13 +129,13 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
     io.scrub.listed_max = 4;
   }
   io.first_pin = random_.next() >> 32U;
-  io.resident = residence_->add(space_, rank, p.slots);
+  io.resident = residence_->add(ns_, rank, p.slots);
   r.worker = tapped(spawn_actor<io_worker>(in_->system(), parts),
                     {[this, rank](passing& x) { return to_worker(rank, x); },
                      [this, rank](const passing& x, caf::message& a) { return from_worker(rank, x, a); }});
   if (r.store != nullptr)
     r.store->on_other_page = [this, rank](const page_ref& page) { say_unsound(rank, page); };
-  caf::anon_send(broker_, memory_holder{space_, rank, r.worker});
+  caf::anon_send(broker_, memory_holder{ns_, rank, r.worker});
   allocator_options slots;
   slots.slots = p.slots;
   slots.low_watermark = p.low_watermark;
@@ -144,7 +144,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   // Only as many are used as there are frames for their pages, which are nowhere else.
   slots.elastic = p.memory.kind == tier::memory_only;
   slots.first_generation = static_cast<generation_number>(random_.next() & 0x3fffffffU);
-  r.allocator = tapped(spawn_actor<allocator>(in_->system(), slots, space_, rank, r.worker),
+  r.allocator = tapped(spawn_actor<allocator>(in_->system(), slots, ns_, rank, r.worker),
                        {[this, rank](passing& x) { return to_allocator(rank, x); },
                         [this, rank](const passing& x, caf::message& a) { return from_allocator(rank, x, a); }});
 }
@@ -167,7 +167,7 @@ void server::start() {
   });
   const auto meters = caf::actor_cast<metrics_actor>(make_deaf(in_->system()));
   for (std::uint32_t i = 0; i < p.shards; ++i) {
-    const auto real = spawn_actor<registry>(in_->system(), options_of_shard(i), std::vector{p.space}, meters, nullptr);
+    const auto real = spawn_actor<registry>(in_->system(), options_of_shard(i), std::vector{p.ns}, meters, nullptr);
     shard_ids_.push_back(real.id());
     shards_.push_back(tapped(real, {[this, i](passing& x) { return to_shard(i, x); },
                                     [this, i](const passing& x, caf::message& a) { return from_shard(i, x, a); }}));
@@ -191,13 +191,13 @@ void server::bind(const metrics_actor& meters) {
   const auto& p = world_.p;
   registry_peers peers;
   node_children children;
-  children.spaces = {p.space};
+  children.served = {p.ns};
   peers.shards = shards_;
   for (const auto& x : shards_)
     children.add_shard(x);
   for (rank_number rank = 0; rank < p.ranks; ++rank) {
     peers.allocators.push_back(ranks_[rank].allocator);
-    peers.spaces.push_back(space_);
+    peers.namespaces.push_back(ns_);
     peers.ranks.push_back(rank);
     peers.workers.push_back(ranks_[rank].worker);
     children.add_rank({0, rank, p.slots, ranks_[rank].worker, ranks_[rank].allocator});
@@ -208,7 +208,7 @@ void server::bind(const metrics_actor& meters) {
   for (const auto& x : shards_) {
     caf::anon_send(x, bind_atom_v, peers);
     for (rank_number rank = 0; rank < p.ranks; ++rank)
-      caf::anon_send(x, add_rank_request{space_, rank, p.slots, ranks_[rank].allocator, 0});
+      caf::anon_send(x, add_rank_request{ns_, rank, p.slots, ranks_[rank].allocator, 0});
   }
   for (const auto& x : peers.allocators)
     caf::anon_send(x, bind_atom_v, peers);
@@ -238,7 +238,7 @@ void server::check_what_is_left() {
     if (frames_.may_be_gone(rank, page.where))
       return;
     const auto bytes = disks_[rank]->content(page.where);
-    const io::page_identity is{space_, page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
+    const io::page_identity is{ns_, page.key, rank, page.where, world_.p.ns.geometry.page_bytes()};
     const bool there = io::verify_page(bytes, is) == errc::ok;
     world_.count(there ? "crash: a page is on disk" : "crash: a page was in memory only");
     if (there && std::memcmp(bytes.data() + io::page_header_bytes, page_of(page.key, rank, is.payload_bytes).data(),
@@ -340,7 +340,7 @@ owner_id server::erase_something() {
   world_.count("fault: erased key");
   static_cast<asker*>(asker_->get())
       ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[i]),
-            caf::make_message(erase_request{space_, all_ranks, std::vector{found->key}}), [this](caf::message& answer) {
+            caf::make_message(erase_request{ns_, all_ranks, std::vector{found->key}}), [this](caf::message& answer) {
               if (const auto done = answer_as<result_codes>(answer); !done)
                 world_.fail("codes", "a shard refuses to erase a key: " + to_string(done.error()));
             });
@@ -410,7 +410,7 @@ void server::ask_what_is_held() {
 
 void server::ask_who_holds(std::uint32_t i, const key_digest& key) {
   static_cast<asker*>(asker_->get())
-      ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[i]), caf::make_message(key_request{space_, key}),
+      ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[i]), caf::make_message(key_request{ns_, key}),
             [this, i, key](caf::message& answer) {
               const auto found = answer_as<key_reply>(answer);
               if (!found)

@@ -158,7 +158,7 @@ private:
   random_source random_;
   /// The scrubs of all ranks; null where there is no scrub.
   std::shared_ptr<scrub_pace> scrub_pace_;
-  namespace_id space_;
+  namespace_id ns_;
   std::shared_ptr<page_residence> residence_ = std::make_shared<page_residence>();
   std::uint64_t slot_bytes_;
   std::vector<std::unique_ptr<disk>> disks_;

@@ -27,7 +27,7 @@ void server::play_other_node() {
   const auto i = static_cast<std::uint32_t>(random_.below(world_.p.shards));
   const ticket lease{evict_first_ledger::other_node, ++leases_of_other_};
   // The keys of one shard in a path: it looks up at each of them by itself, as all do.
-  match_request ask{space_, lease, random_.skewed_time(milliseconds(1), world_.p.lease_max), {}};
+  match_request ask{ns_, lease, random_.skewed_time(milliseconds(1), world_.p.lease_max), {}};
   ask.lease_for = std::min(ask.lease_for, world_.p.lease_max);
   ask.by_peer = true;
   key_digest parent;
@@ -62,7 +62,7 @@ void server::play_other_node() {
 }
 
 void server::say_kept_there(std::uint32_t i, const ticket& lease, std::vector<key_digest> kept) {
-  release_request notified{space_, lease};
+  release_request notified{ns_, lease};
   notified.kept_there.items = std::move(kept);
   static_cast<asker*>(asker_->get())
       ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[i]), caf::make_message(std::move(notified)),
@@ -123,11 +123,11 @@ void server::forge_evict_first(std::uint32_t i, const std::vector<key_digest>& k
     tap_of(shards_[i]).behind()->enqueue(nullptr, caf::make_message_id(), std::move(what), nullptr);
   };
   for (const auto& key : keys) {
-    match_request ask{space_, lease, world_.p.lease_max, {}};
+    match_request ask{ns_, lease, world_.p.lease_max, {}};
     ask.keys.items.push_back(key);
     tell(caf::make_message(std::move(ask)));
   }
-  release_request notified{space_, lease};
+  release_request notified{ns_, lease};
   notified.kept_there.items = keys;
   tell(caf::make_message(std::move(notified)));
 }

@@ -74,7 +74,7 @@ void server::finds_unsound(rank_number rank, const page_ref& page) {
   const auto* store = ranks_[rank].store;
   if (store == nullptr || world_.p.nemesis.corrupt_memory || store->was_read_unsound(page.where))
     return;
-  const io::page_identity is{space_, page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
+  const io::page_identity is{ns_, page.key, rank, page.where, world_.p.ns.geometry.page_bytes()};
   if (pages_.is_committed(rank, page.key, page.where) &&
       io::verify_page(disks_[rank]->content(page.where), is) == errc::ok)
     world_.fail("scrub", text_of(rank, page.where) + " is reported as corrupt, and nothing else was read there");
@@ -83,7 +83,7 @@ void server::finds_unsound(rank_number rank, const page_ref& page) {
 void server::say_unsound(rank_number rank, const page_ref& page) {
   if (!running())
     return;
-  invalidate_request notified{space_, rank, {}, {}};
+  invalidate_request notified{ns_, rank, {}, {}};
   notified.pages.items.push_back(page);
   notified.reasons.items.push_back(static_cast<std::uint8_t>(errc::identity_mismatch));
   caf::actor_cast<caf::strong_actor_ptr>(shards_[troupe::shard_of(page.key, world_.p.shards)])
@@ -223,7 +223,7 @@ void server::matched(std::uint32_t i, const match_request& x, const match_reply&
     tap_of(shards_[i])
         .behind()
         ->get()
-        ->enqueue(nullptr, caf::make_message_id(), caf::make_message(release_request{space_, x.lease, 0}), nullptr);
+        ->enqueue(nullptr, caf::make_message_id(), caf::make_message(release_request{ns_, x.lease, 0}), nullptr);
 }
 
 void server::located(std::uint32_t i, const locate_request& x, const locate_reply& reply) {
@@ -248,7 +248,7 @@ void server::located(std::uint32_t i, const locate_request& x, const locate_repl
     tap_of(shards_[i])
         .behind()
         ->get()
-        ->enqueue(nullptr, caf::make_message_id(), caf::make_message(release_request{space_, x.lease, 0}), nullptr);
+        ->enqueue(nullptr, caf::make_message_id(), caf::make_message(release_request{ns_, x.lease, 0}), nullptr);
 }
 
 void server::reserved(std::uint32_t i, const reserve_request& x, const reserve_reply& reply) {

@@ -36,7 +36,7 @@ void slot_client::start_anew() {
   running_ = true;
   line_.ask<std::uint64_t>(
       [this](const metadata_service& service, slot_node::callback<std::uint64_t> done) {
-        service.clear(p_.space.id(), all_ranks, std::move(done));
+        service.clear(p_.ns.id(), all_ranks, std::move(done));
       },
       [this](const auto&) { register_anew(0); });
 }
@@ -50,7 +50,7 @@ void slot_client::register_anew(rank_number rank) {
   line_.ask<void>(
       [this, rank](const metadata_service& service, slot_node::callback<void> done) {
         const auto other = node_.slots(rank) == p_.slots ? p_.slots - 1 : p_.slots;
-        service.register_rank(p_.space.id(), rank, other, std::move(done));
+        service.register_rank(p_.ns.id(), rank, other, std::move(done));
       },
       [this, rank](std::optional<result<void>> answer) {
         // Not before it is cleared again, when another engine has saved pages meanwhile.
@@ -148,7 +148,7 @@ void slot_client::load_path() {
   ask<locations>(
       1,
       [this, what, rank, complete_only, protect](const auto& service, auto then) {
-        service.protect(p_.space.id(), rank, complete_only, protect, 0, what, std::move(then));
+        service.protect(p_.ns.id(), rank, complete_only, protect, 0, what, std::move(then));
       },
       [this, what, rank, sent](const std::optional<locations>& found) {
         for (std::size_t n = 0; found && n < what.size(); ++n) {
@@ -166,7 +166,7 @@ void slot_client::erase_path() {
   const auto rank = random_.one_in(2) ? all_ranks : random_.number(0, p_.ranks - 1);
   ask<codes>(
       tries_max,
-      [this, what, rank](const auto& service, auto then) { service.erase(p_.space.id(), rank, what, std::move(then)); },
+      [this, what, rank](const auto& service, auto then) { service.erase(p_.ns.id(), rank, what, std::move(then)); },
       [this](const auto&) { next(); });
 }
 
@@ -201,12 +201,12 @@ void slot_client::initialise(rank_number rank, std::function<void()> then) {
     return then();
   line_.ask<void>(
       [this, rank](const metadata_service& service, slot_node::callback<void> done) {
-        const auto id = p_.space.id();
+        const auto id = p_.ns.id();
         const auto slots = node_.slots(rank);
         service.register_rank(id, rank, slots, [this, &service, id, rank, slots, done](result<void> registered) {
           if (registered || registered.error().code != errc::unknown_namespace || !node_.running())
             return done(std::move(registered));
-          service.add_namespace(p_.space, {.automatic = true, .slot_index = true, .max_ranks = p_.ranks},
+          service.add_namespace(p_.ns, {.automatic = true, .slot_index = true, .max_ranks = p_.ranks},
                                 [this, &service, id, rank, slots, done](result<void> added) {
                                   if (!added || !node_.running())
                                     return done(std::move(added));
@@ -232,7 +232,7 @@ void slot_client::allocate(const save_ptr& s, std::function<void(bool)> then) {
   ask<locations>(
       tries_max,
       [this, s](const auto& service, auto answer) {
-        service.allocate(p_.space.id(), s->rank, p_.reservation, s->what, s->parents, std::move(answer));
+        service.allocate(p_.ns.id(), s->rank, p_.reservation, s->what, s->parents, std::move(answer));
       },
       [this, s, then](std::optional<locations> given) {
         if (given) {
@@ -320,7 +320,7 @@ void slot_client::confirm(const save_ptr& s, std::vector<page_ref> pages,
         // writer, who has the same slot for the same key. Nothing in this protocol tells them apart.
         if (!s->own && (node_.life() != s->life || world_.now() + inside_of_the_node >= s->first_sent + p_.reservation))
           return answer(codes(pages.size(), static_cast<std::uint8_t>(errc::expired)));
-        service.confirm(p_.space.id(), s->rank, pages, [this, s, pages, answer](result<codes> x) {
+        service.confirm(p_.ns.id(), s->rank, pages, [this, s, pages, answer](result<codes> x) {
           if (x && node_.running())
             node_.confirmed(s->rank, pages, *x);
           answer(std::move(x));
@@ -335,7 +335,7 @@ void slot_client::reclaim(rank_number rank, std::vector<slot_number> slots, std:
   ask<codes>(
       tries_max,
       [this, rank, slots = std::move(slots)](const auto& service, auto answer) {
-        service.reclaim(p_.space.id(), rank, slots, std::move(answer));
+        service.reclaim(p_.ns.id(), rank, slots, std::move(answer));
       },
       [this, then](const std::optional<codes>& done) {
         for (const auto code : done.value_or(codes{}))

@@ -21,9 +21,9 @@ std::filesystem::path quick_place() {
 } // namespace
 
 slot_node::slot_node(environment& world, const slot_parameters& p)
-    : world_(world), p_(p), random_(world.random.fork()), space_(p.space.id()),
-      store_(world, p.space.id(), p.sync_time), directory_(quick_place()), disks_(p.ranks, slot_disk(p.slots)),
-      slots_(p.ranks, p.slots), pages_(p.ranks, p.slots) {
+    : world_(world), p_(p), random_(world.random.fork()), ns_(p.ns.id()), store_(world, p.ns.id(), p.sync_time),
+      directory_(quick_place()), disks_(p.ranks, slot_disk(p.slots)), slots_(p.ranks, p.slots),
+      pages_(p.ranks, p.slots) {
   options_.data_dir = directory_.path();
   options_.statistics_interval = duration::zero();
 }
@@ -119,7 +119,7 @@ bool slot_node::begin() {
   auto known = restore(index, how);
   if (!known)
     return false;
-  namespaces_ = in_->keep(spawn_actor<namespaces>(in_->system(), how, known->spaces, known->ranks));
+  namespaces_ = in_->keep(spawn_actor<namespaces>(in_->system(), how, known->namespaces, known->ranks));
   supervise();
   service_ = std::make_unique<metadata_service>(in_->system(), shards_, namespaces_, how.names);
   return true;
@@ -188,7 +188,7 @@ bool slot_node::is_live(const slot_page& page) {
   // A node whose start has failed, which ends the world, has no service yet.
   if (!in_ || !service_)
     return false;
-  const auto found = wait_for<key_reply>([&](auto then) { service_->look_up(space_, page.key, std::move(then)); });
+  const auto found = wait_for<key_reply>([&](auto then) { service_->look_up(ns_, page.key, std::move(then)); });
   return found && std::any_of(found->pages.begin(), found->pages.end(), [&](const key_page& x) {
            return x.rank == page.rank && x.state == key_page::use::live && x.where.slot == page.slot;
          });

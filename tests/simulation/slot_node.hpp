@@ -128,7 +128,7 @@ private:
   environment& world_;
   const slot_parameters& p_;
   random_source random_;
-  namespace_id space_;
+  namespace_id ns_;
   slot_store store_;
   /// Has the epoch, and nothing else.
   test::scratch_directory directory_;

@@ -10,9 +10,9 @@ using std::chrono::seconds;
 
 slot_parameters make_slot_parameters(random_source random) {
   slot_parameters p;
-  p.space.name = p.space.model = "slots";
-  p.space.layout = "slots";
-  p.space.world_size = 0;
+  p.ns.name = p.ns.model = "slots";
+  p.ns.layout = "slots";
+  p.ns.world_size = 0;
   p.ranks = random.number(1, 2);
   p.shards = random.number(1, 3);
   p.clients = random.number(1, 3);

@@ -11,7 +11,7 @@ namespace troupe::simulation {
 /// The parameters that a seed decides for a world of slot clients. Small pools and short protection times, so that
 /// slots are used again all the time.
 struct slot_parameters {
-  namespace_spec space;
+  namespace_spec ns;
   std::uint32_t ranks = 1;
   std::uint32_t shards = 1;
   std::uint32_t clients = 1;

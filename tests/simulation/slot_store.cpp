@@ -170,7 +170,7 @@ void slot_store::apply(record_map& to, const store::write_batch& batch) const {
 
 void slot_store::promise(const slot_page& page) {
   std::string key;
-  store::append_page_key(key, space_, page.key, page.rank);
+  store::append_page_key(key, ns_, page.key, page.rank);
   // It may have been unpublished while the answer waited.
   const auto found = newest_.find(key);
   if (found != newest_.end() && store::decode_page(key, found->second).value().where.slot == page.slot)

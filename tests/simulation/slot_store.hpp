@@ -30,8 +30,8 @@ struct slot_page {
 /// its process.
 class slot_store {
 public:
-  slot_store(environment& world, namespace_id space, duration sync_time)
-      : world_(world), random_(world.random.fork()), space_(space), sync_time_(sync_time) {}
+  slot_store(environment& world, namespace_id ns, duration sync_time)
+      : world_(world), random_(world.random.fork()), ns_(ns), sync_time_(sync_time) {}
 
   /// As a node that starts opens it. `may_be_killed`: the start may end at any batch.
   std::shared_ptr<store::metadata_store> open(bool may_be_killed);
@@ -70,7 +70,7 @@ private:
 
   environment& world_;
   random_source random_;
-  namespace_id space_;
+  namespace_id ns_;
   duration sync_time_;
   record_map records_;
   /// Including batches that are not durable yet.

@@ -262,7 +262,7 @@ void server::gave_frames(rank_number rank, const passing& asked, caf::message& a
       if (reply.frames[i].code() == errc::ok && random_.one_in(4))
         static_cast<asker*>(asker_->get())
             ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[shard_of(request.pages[i].key, world_.p.shards)]),
-                  caf::make_message(dropped_pages_request{space_, rank, std::vector{request.pages[i]}}),
+                  caf::make_message(dropped_pages_request{ns_, rank, std::vector{request.pages[i]}}),
                   [](caf::message&) {});
 }
 

@@ -95,8 +95,8 @@ TEST_CASE("digests are the same on every machine and in every version", "[base][
 TEST_CASE("a namespace digest differs from the key digest of the same bytes", "[base][digest]") {
   for (const std::string text : {"", "a", "troupe namespace 1\n"}) {
     const auto key = hash_key(bytes_of(text));
-    const auto space = hash_namespace(text);
-    CHECK((key.hi != space.hi || key.lo != space.lo));
+    const auto ns = hash_namespace(text);
+    CHECK((key.hi != ns.hi || key.lo != ns.lo));
   }
 }
 

@@ -43,7 +43,7 @@ TEST_CASE("A node is ready until an error occurs, and reports every error", "[co
   REQUIRE(slabs.size() == 3);
   CHECK_FALSE(slabs[0].damaged);
   CHECK(slabs[1].damaged);
-  CHECK(slabs[1].name.space_name == "a");
+  CHECK(slabs[1].name.namespace_name == "a");
   CHECK_FALSE(slabs[2].damaged);
 
   CHECK(x.index_failed("the disk is full"));

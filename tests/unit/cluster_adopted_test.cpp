@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr incarnation_number epoch = 77;
-const namespace_id space = space_number(1);
+const namespace_id ns = namespace_number(1);
 const kv_geometry geometry{2, 1, 1, 64, 2, 16};
 const std::uint64_t page_bytes = geometry.page_bytes();
 
@@ -47,8 +47,8 @@ struct dead_node {
 
   io::slab_spec spec(rank_number rank, const fs::path& path) const {
     return {.path = path,
-            .space = space,
-            .space_name = "a",
+            .ns = ns,
+            .namespace_name = "a",
             .rank = rank,
             .slot_bytes = io::slot_bytes(page_bytes),
             .slots = slots_,
@@ -72,7 +72,7 @@ struct dead_node {
     const auto what = page(n, rank);
     aligned_buffer buffer(io::slot_bytes(page_bytes));
     std::fill_n(buffer.data() + io::page_header_bytes, page_bytes, fill);
-    io::seal_page(buffer.bytes(), {space, what.key, rank, what.where, page_bytes});
+    io::seal_page(buffer.bytes(), {ns, what.key, rank, what.where, page_bytes});
     REQUIRE(::pwrite(slabs[rank].descriptor(), buffer.data(), buffer.size(),
                      static_cast<off_t>(what.where.slot * buffer.size())) == static_cast<ssize_t>(buffer.size()));
   }
@@ -110,21 +110,21 @@ TEST_CASE("The index of a dead node lists the keys it has of all ranks and where
   const auto index = node.read();
   CHECK(index->keys() == 20);
   CHECK(index->pages() == 35);
-  CHECK(index->spaces() == std::vector{space});
-  CHECK(index->has(space, 2, page_bytes));
-  CHECK_FALSE(index->has(space, 1, page_bytes));
-  CHECK_FALSE(index->has(space, 3, page_bytes));
-  CHECK_FALSE(index->has(space, 2, 2 * io::slot_bytes(page_bytes)));
-  CHECK_FALSE(index->has(space_number(2), 2, page_bytes));
-  CHECK(index->match(space, keys(0, 10)) == 10);
-  CHECK(index->match(space, keys(10, 10)) == 5);
-  CHECK(index->match(space, keys(15, 5)) == 0);
-  CHECK(index->match(space_number(2), keys(0, 5)) == 0);
-  REQUIRE(index->rank(space, 1) != nullptr);
-  CHECK(index->rank(space, 1)->path == "elsewhere/a.rank-1.slab");
-  CHECK(index->rank(space, 0)->find(key_number(4)) == slot_ref{59, 3});
-  CHECK_FALSE(index->rank(space, 0)->find(key_number(40)));
-  CHECK(index->rank(space, 2) == nullptr);
+  CHECK(index->namespaces() == std::vector{ns});
+  CHECK(index->has(ns, 2, page_bytes));
+  CHECK_FALSE(index->has(ns, 1, page_bytes));
+  CHECK_FALSE(index->has(ns, 3, page_bytes));
+  CHECK_FALSE(index->has(ns, 2, 2 * io::slot_bytes(page_bytes)));
+  CHECK_FALSE(index->has(namespace_number(2), 2, page_bytes));
+  CHECK(index->match(ns, keys(0, 10)) == 10);
+  CHECK(index->match(ns, keys(10, 10)) == 5);
+  CHECK(index->match(ns, keys(15, 5)) == 0);
+  CHECK(index->match(namespace_number(2), keys(0, 5)) == 0);
+  REQUIRE(index->rank(ns, 1) != nullptr);
+  CHECK(index->rank(ns, 1)->path == "elsewhere/a.rank-1.slab");
+  CHECK(index->rank(ns, 0)->find(key_number(4)) == slot_ref{59, 3});
+  CHECK_FALSE(index->rank(ns, 0)->find(key_number(40)));
+  CHECK(index->rank(ns, 2) == nullptr);
 }
 
 TEST_CASE("Records that the dead node would reject at startup are not adopted", "[cluster][adopted]") {
@@ -150,7 +150,7 @@ TEST_CASE("Records that the dead node would reject at startup are not adopted", 
     fs::remove_all(node.data / "index");
     const auto index = node.read();
     CHECK(index->pages() == 0);
-    CHECK(index->match(space, keys(0, 3)) == 0);
+    CHECK(index->match(ns, keys(0, 3)) == 0);
   }
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("Open files of dead nodes are bounded and closed when their index is d
     work.keys.items = keys(0, 1);
     work.blocks.items = {0};
     work.deadline = time;
-    reads.post({index, memory, space, rank, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
+    reads.post({index, memory, ns, rank, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
     return static_cast<errc>(done.get_future().get().results.items.at(0));
   };
   const auto open_in_the_end = [&](std::size_t expected) {
@@ -246,7 +246,7 @@ TEST_CASE("The last user of an adopted index releases its memory and closes its 
     work.keys.items = keys(0, 1);
     work.blocks.items = {0};
     work.deadline = time;
-    reads.post({index, std::move(memory), space, 0, work, std::move(done)});
+    reads.post({index, std::move(memory), ns, 0, work, std::move(done)});
   };
   std::promise<std::size_t> left;
   ask(std::make_shared<staging_buffer>(geometry, 2), test_patience, [&](const transfer_result& x) {
@@ -269,7 +269,7 @@ TEST_CASE("Pages of a dead node are read if they verify, and other blocks stay u
   const auto index = node.read();
   // Its owner had reused the slot for another page, which the index does not have yet.
   aligned_buffer other(io::slot_bytes(page_bytes));
-  io::seal_page(other.bytes(), {space, key_number(99), 1, {62, 4}, page_bytes});
+  io::seal_page(other.bytes(), {ns, key_number(99), 1, {62, 4}, page_bytes});
   REQUIRE(::pwrite(node.slabs[1].descriptor(), other.data(), other.size(), static_cast<off_t>(62 * other.size())) ==
           static_cast<ssize_t>(other.size()));
   io::engine_options how;
@@ -282,7 +282,7 @@ TEST_CASE("Pages of a dead node are read if they verify, and other blocks stay u
   work.keys.items = keys(0, 5); // of which it never had the last one, and never wrote the one before
   work.blocks.items = {0, 1, 2, 3, 4};
   work.deadline = test_patience;
-  reads.post({index, memory, space, 1, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
+  reads.post({index, memory, ns, 1, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
   const auto outcome = done.get_future().get();
   const auto code = [&](std::size_t i) { return static_cast<errc>(outcome.results.items.at(i)); };
   CHECK(code(0) == errc::ok);

@@ -18,10 +18,10 @@ using namespace troupe::cluster;
 using test::key;
 using test::ms;
 using test::t0;
-using test::test_space;
+using test::test_namespace;
 
 prefix_fetch_request wanted(std::uint32_t count, std::uint64_t first = 0) {
-  prefix_fetch_request out{test_space, first > 0 ? key(first - 1) : key_digest{}, {}};
+  prefix_fetch_request out{test_namespace, first > 0 ? key(first - 1) : key_digest{}, {}};
   for (std::uint32_t i = 0; i < count; ++i)
     out.keys.items.push_back(key(first + i));
   return out;
@@ -31,7 +31,7 @@ prefix_fetch_request wanted(std::uint32_t count, std::uint64_t first = 0) {
 struct harness {
   explicit harness(std::vector<peer_number> all = {0, 1}, std::uint32_t blocks = 8, std::uint32_t ranks = 1)
       : peers(std::move(all)), state(options()), effects(state) {
-    state.add_space(test_space, 4096, ranks, blocks);
+    state.add_namespace(test_namespace, 4096, ranks, blocks);
   }
 
   fetching_options options() {
@@ -80,7 +80,7 @@ TEST_CASE("a dead node is fetched from only where no live node has as much", "[c
   auto how = d.options();
   how.first_dead = 900;
   d.state = fetching(how);
-  d.state.add_space(test_space, 4096, 1, 8);
+  d.state.add_namespace(test_namespace, 4096, 1, 8);
   d.state.wanted_prefix(wanted(4), t0);
   const auto asks = d.take<fetch_ask>();
   REQUIRE(asks.size() == 3);
@@ -193,7 +193,7 @@ TEST_CASE("fetching: copies that are evicted first here are transient, and the p
   auto how = x.options();
   how.keep_copies = false;
   x.state = fetching(how);
-  x.state.add_space(test_space, 4096, 1, 8);
+  x.state.add_namespace(test_namespace, 4096, 1, 8);
   x.state.wanted_prefix(wanted(3), t0);
   x.has(x.one<fetch_ask>(), 3);
   const auto save = x.one<fetch_move>();
@@ -225,7 +225,7 @@ TEST_CASE("fetching: a round is split into one chunk per parallel copy, within s
           {4096, 24, 64, 0, 8},  // as if one at a time
       }));
   x.state = fetching(how);
-  x.state.add_space(test_space, page_bytes, 1, blocks, copies);
+  x.state.add_namespace(test_namespace, page_bytes, 1, blocks, copies);
   x.state.wanted_prefix(wanted(pages), t0);
   x.has(x.one<fetch_ask>(), pages);
   std::size_t moved = 0;
@@ -301,7 +301,7 @@ TEST_CASE("fetching: no peers, an unknown namespace or an exceeded limit gives a
   CHECK(x.one<fetch_answer>().keys == 0);
   harness y;
   auto other = wanted(4);
-  other.space = {3, 3};
+  other.ns = {3, 3};
   y.state.wanted_prefix(other, t0);
   CHECK(y.one<fetch_answer>().keys == 0);
   for (std::uint64_t i = 0; i < 8; ++i)
@@ -456,14 +456,14 @@ TEST_CASE("fetching: a removed namespace stays in use until transfers in progres
   x.state.wanted_prefix(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
   const auto load = x.one<fetch_move>();
-  x.state.remove_space(test_space);
-  CHECK(x.state.is_in_use(test_space));
+  x.state.remove_namespace(test_namespace);
+  CHECK(x.state.is_in_use(test_namespace));
   x.state.wanted_prefix(wanted(4), t0);
   CHECK(x.one<fetch_answer>().keys == 0);
   x.state.on_tick(t0);
-  CHECK(x.state.is_in_use(test_space));
+  CHECK(x.state.is_in_use(test_namespace));
   x.state.on_moved(load.call, harness::all_of(load.work), {}, t0);
-  CHECK_FALSE(x.state.is_in_use(test_space));
+  CHECK_FALSE(x.state.is_in_use(test_namespace));
   CHECK(x.one<fetch_answer>().keys == 0);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr timestamp t0{std::chrono::seconds(100)};
 constexpr auto ms = std::chrono::milliseconds(1);
-const namespace_id space{1, 2};
+const namespace_id ns{1, 2};
 
 reuse_counts counts(float n, std::uint64_t age = 1024) {
   reuse_counts out;
@@ -78,7 +78,7 @@ constexpr learning_shard peer0{peer_number{4}, 0};
 
 TEST_CASE("learning: each local shard receives the counts of all others and not its own", "[cluster]") {
   harness x;
-  x.state.follow(space, 2, {{4, 1, 1}});
+  x.state.follow(ns, 2, {{4, 1, 1}});
   CHECK(x.state.next_event() <= t0);
   x.tick(t0);
   REQUIRE(x.asked.size() == 3);
@@ -98,7 +98,7 @@ TEST_CASE("learning: each local shard receives the counts of all others and not 
 
 TEST_CASE("learning: a node without peers requests nothing", "[cluster]") {
   harness x;
-  x.state.follow(space, 4, {});
+  x.state.follow(ns, 4, {});
   CHECK(x.state.next_event() == timestamp::max());
   x.tick(t0);
   CHECK(x.asked.empty());
@@ -106,7 +106,7 @@ TEST_CASE("learning: a node without peers requests nothing", "[cluster]") {
 
 TEST_CASE("learning: ages are scaled by the rate at which keys arrive", "[cluster]") {
   harness x;
-  x.state.follow(space, 1, {{4, 1, 1}});
+  x.state.follow(ns, 1, {{4, 1, 1}});
   x.tick(t0);
   x.answer({{own0, reply(1000, {})}, {peer0, reply(50'000, counts(8))}});
   // Nothing is known of their paces as yet.
@@ -124,7 +124,7 @@ TEST_CASE("learning: ages are scaled by the rate at which keys arrive", "[cluste
 
 TEST_CASE("learning: a node that does not answer is left out until it does", "[cluster]") {
   harness x;
-  x.state.follow(space, 1, {{4, 1, 2}});
+  x.state.follow(ns, 1, {{4, 1, 2}});
   x.tick(t0);
   x.answer({{own0, reply(1, {})}, {peer0, reply(1, counts(5))}, {{peer_number{4}, 1}, reply(1, counts(7))}});
   CHECK(x.taught_to(0) == 12);
@@ -156,7 +156,7 @@ TEST_CASE("learning: a node that does not answer is left out until it does", "[c
 
 TEST_CASE("learning: invalid answers are ignored", "[cluster]") {
   harness x;
-  x.state.follow(space, 1, {{4, 1, 1}});
+  x.state.follow(ns, 1, {{4, 1, 1}});
   x.tick(t0);
   x.answer({{own0, reply(1, {})}, {peer0, {1, {{1, 2, 3}}}}});
   CHECK(x.taught_to(0) == 0);
@@ -165,7 +165,7 @@ TEST_CASE("learning: invalid answers are ignored", "[cluster]") {
 
 TEST_CASE("learning: the number of parallel requests is bounded, and each node is asked once", "[cluster]") {
   harness x;
-  x.state.follow(space, 16, {{4, 1, 16}, {5, 1, 16}});
+  x.state.follow(ns, 16, {{4, 1, 16}, {5, 1, 16}});
   x.tick(t0);
   CHECK(x.asked.size() == 16);
   std::map<learning_shard, reuse_reply> all;
@@ -184,7 +184,7 @@ TEST_CASE("learning: the number of parallel requests is bounded, and each node i
   CHECK(x.taught_to(3) == 47);
   // 10 ms for each, which is less than the pause.
   CHECK(x.state.next_event() == t0 + 500 * ms);
-  x.state.follow(space, 16, {{4, 1, 64}});
+  x.state.follow(ns, 16, {{4, 1, 64}});
   x.asked.clear();
   x.tick(t0 + 500 * ms);
   CHECK(x.asked.size() == 16);
@@ -194,16 +194,16 @@ TEST_CASE("learning: the number of parallel requests is bounded, and each node i
 
 TEST_CASE("learning: a removed peer is forgotten, and a restarted one is new", "[cluster]") {
   harness x;
-  x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
+  x.state.follow(ns, 1, {{4, 1, 1}, {5, 1, 1}});
   x.tick(t0);
   // The peer is removed during a request to it.
-  x.state.follow(space, 1, {{4, 1, 1}});
+  x.state.follow(ns, 1, {{4, 1, 1}});
   x.answer({{own0, reply(1, {})}, {peer0, reply(1, counts(5))}, {{peer_number{5}, 0}, reply(1, counts(9))}});
   CHECK(x.taught_to(0) == 5);
   CHECK(x.state.learned_from(5) == 0);
-  x.state.follow(space, 1, {{4, 2, 1}});
+  x.state.follow(ns, 1, {{4, 2, 1}});
   CHECK(x.state.learned_from(4) == 0);
-  x.state.forget(space);
+  x.state.forget(ns);
   CHECK(x.state.next_event() == timestamp::max());
   x.tick(t0 + std::chrono::hours(1));
   CHECK(x.asked.empty());
@@ -212,7 +212,7 @@ TEST_CASE("learning: a removed peer is forgotten, and a restarted one is new", "
 TEST_CASE("learning: when the last peer of a namespace is removed, each local shard drops the learned counts",
           "[cluster]") {
   harness x;
-  x.state.follow(space, 2, {{4, 1, 1}});
+  x.state.follow(ns, 2, {{4, 1, 1}});
   x.take();
   CHECK(x.taught.empty());
   x.tick(t0);
@@ -221,14 +221,14 @@ TEST_CASE("learning: when the last peer of a namespace is removed, each local sh
   // The peer is removed in the middle of a round, of which nothing is left.
   x.tick(t0 + std::chrono::seconds(1));
   REQUIRE(x.asked.size() == 3);
-  x.state.follow(space, 2, {});
+  x.state.follow(ns, 2, {});
   x.take();
   CHECK(x.taught_to(0) == 0);
   CHECK(x.taught_to(1) == 0);
   CHECK(x.cancelled == std::set<reuse_call>{x.asked[0].call, x.asked[1].call, x.asked[2].call});
   const auto before = x.taught.size();
   x.answer({{own0, reply(20, counts(1))}, {own1, reply(20, counts(20))}});
-  x.state.follow(space, 2, {});
+  x.state.follow(ns, 2, {});
   x.take();
   CHECK(x.taught.size() == before);
   CHECK(x.state.next_event() == timestamp::max());
@@ -236,7 +236,7 @@ TEST_CASE("learning: when the last peer of a namespace is removed, each local sh
 
 TEST_CASE("learning: requests without an answer are abandoned at the end of the round", "[cluster]") {
   harness x;
-  x.state.follow(space, 1, {{4, 1, 2}});
+  x.state.follow(ns, 1, {{4, 1, 2}});
   x.tick(t0);
   REQUIRE(x.asked.size() == 3);
   x.state.on_notified(x.asked[0].call, reply(1, {}));
@@ -247,14 +247,14 @@ TEST_CASE("learning: requests without an answer are abandoned at the end of the 
   CHECK(x.cancelled == open);
   x.asked.erase(x.asked.begin(), x.asked.begin() + 3);
   REQUIRE(x.asked.size() == 3);
-  x.state.forget(space);
+  x.state.forget(ns);
   x.take();
   CHECK(x.cancelled.size() == 5);
 }
 
 TEST_CASE("learning: a namespace whose local shards do not learn is not asked about again", "[cluster]") {
   harness x;
-  x.state.follow(space, 1, {{4, 1, 1}});
+  x.state.follow(ns, 1, {{4, 1, 1}});
   x.tick(t0);
   REQUIRE(x.asked.size() == 2);
   x.state.on_notified(x.asked[0].call, fail(errc::unsupported, "lru"));
@@ -263,12 +263,12 @@ TEST_CASE("learning: a namespace whose local shards do not learn is not asked ab
   CHECK(x.taught.empty());
   CHECK(x.state.next_event() == timestamp::max());
   x.asked.clear();
-  x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
+  x.state.follow(ns, 1, {{4, 1, 1}, {5, 1, 1}});
   x.tick(t0 + std::chrono::hours(1));
   CHECK(x.asked.empty());
   // A peer whose shards do not learn does not prevent requests to the others.
   harness y;
-  y.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
+  y.state.follow(ns, 1, {{4, 1, 1}, {5, 1, 1}});
   y.tick(t0);
   REQUIRE(y.asked.size() == 3);
   y.state.on_notified(y.asked[1].call, fail(errc::unsupported, "lru"));

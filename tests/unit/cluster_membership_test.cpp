@@ -193,11 +193,11 @@ TEST_CASE("membership: a namespace that is created at a peer is seen", "[cluster
   auto said = x.welcome("a", 5);
   x.members.on_answer(0, x.hello(0, t0).number, said, t0);
   x.effects.take<peer_came>();
-  said.spaces.push_back({namespace_id{3, 4}, "made"});
+  said.namespaces.push_back({namespace_id{3, 4}, "made"});
   const auto now = t0 + hello_interval;
   x.members.on_answer(0, x.hello(0, now).number, said, now);
   CHECK(x.effects.take<peer_came>().size() == 1);
-  CHECK(x.members.spaces(0).size() == 2);
+  CHECK(x.members.namespaces(0).size() == 2);
 }
 
 TEST_CASE("membership: nodes of a list are added and removed, but a reachable node is not removed by the list",

@@ -85,10 +85,10 @@ TEST_CASE("A config with comments reads back unchanged", "[config]") {
 
 TEST_CASE("A config that is printed has no salts", "[config]") {
   auto config = default_node(0);
-  namespace_spec space;
-  space.name = "one";
-  space.salt = "a secret of a tenant";
-  config.namespaces.push_back(space);
+  namespace_spec ns;
+  ns.name = "one";
+  ns.salt = "a secret of a tenant";
+  config.namespaces.push_back(ns);
   CHECK(to_json(config).find("a secret") != std::string::npos);
   CHECK(to_json(without_secrets(config)).find("a secret") == std::string::npos);
   CHECK(to_commented_json(without_secrets(config)).find("a secret") == std::string::npos);

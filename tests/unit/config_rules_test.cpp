@@ -242,13 +242,13 @@ TEST_CASE("Layers of other shapes follow the first ones and add to the page", "[
 
 TEST_CASE("There are at most 64 groups of additional layers", "[config]") {
   auto config = good(small_config);
-  auto space = config.namespaces[0];
-  space.geometry.further.resize(64, {1, {1, 1, 1, 1}});
-  config.namespaces[0] = space;
+  auto ns = config.namespaces[0];
+  ns.geometry.further.resize(64, {1, {1, 1, 1, 1}});
+  config.namespaces[0] = ns;
   CHECK(validate(config).empty());
   // The largest config that there can be is still read back.
   for (std::size_t i = 1; i < 64; ++i) {
-    config.namespaces.push_back(space);
+    config.namespaces.push_back(ns);
     config.namespaces.back().name += std::to_string(i);
     config.namespaces.back().salt = std::to_string(i);
   }

@@ -226,7 +226,7 @@ TEST_CASE("C-2 requests share keys only if everything that determines their KV i
   for (std::size_t i = 1; i < with_cat.size(); ++i)
     CHECK(with_cat[i] != with_dog[i]);
   auto elsewhere = hf3fs_options();
-  elsewhere.space = namespace_id{3, 4};
+  elsewhere.ns = namespace_id{3, 4};
   scheduler_harness other(elsewhere);
   other.state.get_num_new_matched_tokens(plain, 0, other.now);
   CHECK(other.state.find("plain")->keys().front() != base.front());

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::array all_sources{key_source::engine_hashes, key_source::md5_chain, key_source::rolling_chunk_hash};
 
-constexpr namespace_id some_space{0x0123456789abcdefULL, 0xfedcba9876543210ULL};
+constexpr namespace_id some_namespace{0x0123456789abcdefULL, 0xfedcba9876543210ULL};
 
 using tokens_of = std::vector<token_id>;
 using keys_of = std::vector<key_digest>;
@@ -112,7 +112,7 @@ TEST_CASE("Keys never change between versions since caches outlive programs", "[
     hashes[i].fill(static_cast<std::byte>(i + 1));
   for (const auto& [source, keys] : expected) {
     INFO(to_string(source));
-    key_chain chain{{source, 2, 2}, {some_space, "adapter", "salt", 7}, items};
+    key_chain chain{{source, 2, 2}, {some_namespace, "adapter", "salt", 7}, items};
     REQUIRE(chain.add_tokens({0, tokens_of{1, 2, 3, 4, 5, 6, 7, 8}}));
     REQUIRE(chain.add_hashes({0, hashes}));
     REQUIRE(chain.keys().size() == 2);
@@ -138,7 +138,7 @@ TEST_CASE("Keys do not depend on how tokens arrive", "[connector]") {
     tokens_of tokens(below(200));
     std::ranges::generate(tokens, [&random] { return static_cast<token_id>(random()); });
     const auto hashes = engine_hashes_of(tokens, options.block_tokens);
-    const key_scope scope{some_space};
+    const key_scope scope{some_namespace};
     const auto expected = keys_at_once(options, scope, tokens, items);
     CHECK(expected.size() == tokens.size() / options.block_tokens / options.blocks_per_page);
 
@@ -172,10 +172,10 @@ TEST_CASE("Another token changes the keys of its page and of all later pages", "
     tokens_of tokens(page_tokens * (1 + random() % 8));
     // Few different tokens, so that equal blocks occur in many places.
     std::ranges::generate(tokens, [&random] { return static_cast<token_id>(random() % 3); });
-    const auto before = keys_at_once(options, {some_space}, tokens);
+    const auto before = keys_at_once(options, {some_namespace}, tokens);
     const auto position = random() % tokens.size();
     tokens[position] += static_cast<token_id>(1 + random() % 1000);
-    const auto after = keys_at_once(options, {some_space}, tokens);
+    const auto after = keys_at_once(options, {some_namespace}, tokens);
     REQUIRE(before.size() == after.size());
     for (std::size_t i = 0; i < before.size(); ++i)
       wrong += (before[i] == after[i]) != (i < position / page_tokens) ? 1 : 0;
@@ -186,25 +186,25 @@ TEST_CASE("Another token changes the keys of its page and of all later pages", "
 
 TEST_CASE("Every part of the scope changes every key", "[connector]") {
   const auto tokens = counted(40);
-  const key_scope base{some_space, "ab", "cd", 1};
+  const key_scope base{some_namespace, "ab", "cd", 1};
   const std::vector<key_scope> scopes{
       base,
-      {{some_space.hi + 1, some_space.lo}, "ab", "cd", 1},
-      {{some_space.hi, some_space.lo + 1}, "ab", "cd", 1},
-      {{some_space.lo, some_space.hi}, "ab", "cd", 1},
-      {some_space, "", "cd", 1},
-      {some_space, "ab", "", 1},
-      {some_space, "", "", 1},
-      {some_space, "ab", "cd", 0},
-      {some_space, "ab", "cd", std::uint64_t{1} << 32U},
+      {{some_namespace.hi + 1, some_namespace.lo}, "ab", "cd", 1},
+      {{some_namespace.hi, some_namespace.lo + 1}, "ab", "cd", 1},
+      {{some_namespace.lo, some_namespace.hi}, "ab", "cd", 1},
+      {some_namespace, "", "cd", 1},
+      {some_namespace, "ab", "", 1},
+      {some_namespace, "", "", 1},
+      {some_namespace, "ab", "cd", 0},
+      {some_namespace, "ab", "cd", std::uint64_t{1} << 32U},
       // These parts would be the same text if they were only concatenated.
-      {some_space, "a", "bcd", 1},
-      {some_space, "abc", "d", 1},
-      {some_space, "abcd", "", 1},
-      {some_space, "", "abcd", 1},
-      {some_space, "cd", "ab", 1},
-      {some_space, "ab\ncache_salt=2:cd", "", 1},
-      {some_space, std::string_view{"ab\0", 3}, "cd", 1},
+      {some_namespace, "a", "bcd", 1},
+      {some_namespace, "abc", "d", 1},
+      {some_namespace, "abcd", "", 1},
+      {some_namespace, "", "abcd", 1},
+      {some_namespace, "cd", "ab", 1},
+      {some_namespace, "ab\ncache_salt=2:cd", "", 1},
+      {some_namespace, std::string_view{"ab\0", 3}, "cd", 1},
   };
   std::set<key_digest> seen;
   std::size_t count = 0;
@@ -222,7 +222,7 @@ TEST_CASE("Every part of the scope changes every key", "[connector]") {
 
 TEST_CASE("A multimodal item changes keys from the page on in which it begins", "[connector]") {
   const auto tokens = counted(80);
-  const key_scope scope{some_space};
+  const key_scope scope{some_namespace};
   for (const auto source : all_sources) {
     INFO(to_string(source));
     const auto keys_with = [&](const std::vector<multimodal_item>& items) {
@@ -256,8 +256,8 @@ TEST_CASE("An item counts when its page becomes full, and its text may be change
   const key_chain_options options{key_source::rolling_chunk_hash, 4, 2};
   std::string hash = "cat";
   const std::array items{multimodal_item{9, 2, hash}};
-  const auto expected = keys_at_once(options, {some_space}, tokens, items);
-  key_chain chain{options, {some_space}, items};
+  const auto expected = keys_at_once(options, {some_namespace}, tokens, items);
+  key_chain chain{options, {some_namespace}, items};
   hash = "dog";
   CHECK(chain.add_tokens({0, std::span(tokens).first(10)}));
   CHECK(chain.keys().size() == 1);
@@ -272,7 +272,7 @@ TEST_CASE("Keys of coarse pages are a subset of the keys of blocks", "[connector
   const std::array items{multimodal_item{70, 2, "dog"}, multimodal_item{21, 30, "cat"}, multimodal_item{22, 1, "cow"}};
   for (const auto source : {key_source::engine_hashes, key_source::md5_chain}) {
     INFO(to_string(source));
-    const key_scope scope{some_space, "lora", "salt", 3};
+    const key_scope scope{some_namespace, "lora", "salt", 3};
     const auto blocks = keys_at_once({source, 4, 1}, scope, tokens, items);
     REQUIRE(blocks.size() == 25);
     for (const std::uint32_t coarse : {2U, 3U, 4U, 25U, 26U}) {
@@ -283,11 +283,11 @@ TEST_CASE("Keys of coarse pages are a subset of the keys of blocks", "[connector
     }
   }
   // The rolling hash differs, since its steps are pages, and its keys must not be mistaken for keys of another size.
-  const auto blocks = keys_at_once({key_source::rolling_chunk_hash, 4, 1}, {some_space}, tokens);
-  const auto pages = keys_at_once({key_source::rolling_chunk_hash, 4, 4}, {some_space}, tokens);
+  const auto blocks = keys_at_once({key_source::rolling_chunk_hash, 4, 1}, {some_namespace}, tokens);
+  const auto pages = keys_at_once({key_source::rolling_chunk_hash, 4, 4}, {some_namespace}, tokens);
   for (const auto& key : pages)
     CHECK(std::ranges::find(blocks, key) == blocks.end());
-  CHECK(pages == keys_at_once({key_source::rolling_chunk_hash, 16, 1}, {some_space}, tokens));
+  CHECK(pages == keys_at_once({key_source::rolling_chunk_hash, 16, 1}, {some_namespace}, tokens));
 }
 
 TEST_CASE("A gap is refused, and known tokens are skipped", "[connector]") {
@@ -299,8 +299,8 @@ TEST_CASE("A gap is refused, and known tokens are skipped", "[connector]") {
     const auto range = [&](std::uint32_t first, std::size_t count) {
       return token_range{first, std::span(tokens).subspan(first, count)};
     };
-    const auto expected = keys_at_once(options, {some_space}, tokens);
-    key_chain chain{options, {some_space}, {}};
+    const auto expected = keys_at_once(options, {some_namespace}, tokens);
+    key_chain chain{options, {some_namespace}, {}};
     CHECK(chain.add_tokens({}));
     CHECK(chain.add_hashes({}));
     CHECK_FALSE(chain.add_tokens(range(1, 5)));
@@ -338,7 +338,7 @@ TEST_CASE("Ranges that end beyond 32 bits are refused", "[connector]") {
   REQUIRE(area != nullptr);
   REQUIRE(std::bit_cast<std::intptr_t>(area) != -1);
   const std::span all(static_cast<const token_id*>(area), std::size_t{most});
-  key_chain chain{{key_source::engine_hashes, 1, 1}, {some_space}, {}};
+  key_chain chain{{key_source::engine_hashes, 1, 1}, {some_namespace}, {}};
   CHECK(chain.add_tokens({0, all}));
   CHECK(chain.known_tokens() == most);
   CHECK_FALSE(chain.add_tokens({1, all}));
@@ -351,7 +351,7 @@ TEST_CASE("Ranges that end beyond 32 bits are refused", "[connector]") {
 TEST_CASE("With hashes from the engine, keys are derived from hashes alone", "[connector]") {
   const auto tokens = counted(32);
   const auto hashes = engine_hashes_of(tokens, 4);
-  key_chain chain{{key_source::engine_hashes, 4, 2}, {some_space}, {}};
+  key_chain chain{{key_source::engine_hashes, 4, 2}, {some_namespace}, {}};
   CHECK(chain.add_hashes({0, hashes}));
   CHECK(chain.known_tokens() == 0);
   REQUIRE(chain.keys().size() == 4);
@@ -364,13 +364,13 @@ TEST_CASE("A page size of zero counts as one token", "[connector]") {
   const auto tokens = counted(5);
   const auto hashes = engine_hashes_of(tokens, 1);
   for (const auto source : all_sources) {
-    key_chain none{{source, 0, 0}, {some_space}, {}};
+    key_chain none{{source, 0, 0}, {some_namespace}, {}};
     CHECK(none.add_tokens({0, tokens}));
     CHECK(none.add_hashes({0, hashes}));
-    CHECK(std::ranges::equal(none.keys(), keys_at_once({source, 1, 1}, {some_space}, tokens)));
+    CHECK(std::ranges::equal(none.keys(), keys_at_once({source, 1, 1}, {some_namespace}, tokens)));
 
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
-    key_chain huge{{source, most, most}, {some_space}, {}};
+    key_chain huge{{source, most, most}, {some_namespace}, {}};
     CHECK(huge.add_tokens({0, tokens}));
     CHECK(huge.add_hashes({0, hashes}));
     CHECK(huge.keys().empty());
@@ -380,8 +380,8 @@ TEST_CASE("A page size of zero counts as one token", "[connector]") {
 TEST_CASE("A moved chain continues", "[connector]") {
   const auto tokens = counted(24);
   const key_chain_options options{key_source::md5_chain, 4, 1};
-  const auto expected = keys_at_once(options, {some_space}, tokens);
-  key_chain chain{options, {some_space}, {}};
+  const auto expected = keys_at_once(options, {some_namespace}, tokens);
+  key_chain chain{options, {some_namespace}, {}};
   CHECK(chain.add_tokens({0, std::span(tokens).first(10)}));
   key_chain other{std::move(chain)};
   CHECK(other.known_tokens() == 10);

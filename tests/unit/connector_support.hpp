@@ -51,7 +51,7 @@ inline std::vector<block_id> blocks_from(block_id first, std::uint32_t count) {
 /// The options of LMCache's examples: blocks of 16 tokens, pages of 16 blocks.
 inline scheduler_options lmcache_options() {
   scheduler_options out;
-  out.space = namespace_id{1, 2};
+  out.ns = namespace_id{1, 2};
   out.keys = {key_source::rolling_chunk_hash, 16, 16};
   return out;
 }

@@ -21,7 +21,7 @@ constexpr std::uint32_t blocks = 12;
 constexpr std::uint32_t blocks_per_page = 3;
 constexpr owner_id owner = 21;
 constexpr rank_number rank = 2;
-constexpr namespace_id space{5, 6};
+constexpr namespace_id ns{5, 6};
 constexpr kv_geometry geometry{
     .layers = 1, .parts = 2, .heads = 1, .head_size = 8, .element_bytes = 2, .block_tokens = 6};
 constexpr std::byte poison{0xee};
@@ -83,7 +83,7 @@ struct device {
   std::span<std::byte> tensor_bytes = std::as_writable_bytes(std::span(tensor));
   std::shared_ptr<test::known_arenas> arenas = std::make_shared<test::known_arenas>();
   arena_info arena = arenas->add(8 * slot_bytes, 8 * slot_bytes);
-  copy_engine_state state{{space, rank, 8, arenas},
+  copy_engine_state state{{ns, rank, 8, arenas},
                           *make_host_page_mover(*make_kv_cache_view(kv_layout::split, geometry, blocks,
                                                                     {&tensor_bytes, 1}, blocks_per_page))};
 
@@ -207,7 +207,7 @@ TEST_CASE("copy engine: an order waits for the event with its number", "[copy_en
   const auto notes = std::make_shared<noting_mover::notes>();
   const auto table = std::make_shared<device_event_table>();
   const auto arenas = std::make_shared<test::known_arenas>();
-  copy_engine_state state({space, rank, 8, arenas}, std::make_shared<noting_mover>(notes), table);
+  copy_engine_state state({ns, rank, 8, arenas}, std::make_shared<noting_mover>(notes), table);
   REQUIRE(state.bind(owner, arenas->add(8 * device::slot_bytes, 8 * device::slot_bytes)));
   int happened = 0;
   const auto event = table->add(&happened);
@@ -239,7 +239,7 @@ TEST_CASE("copy engine: an order waits for the event with its number", "[copy_en
   refused(reinterpret_cast<std::uint64_t>(&happened), state);
   table->remove(event);
   refused(event, state);
-  copy_engine_state without({space, rank, 8, arenas}, std::make_shared<noting_mover>(notes));
+  copy_engine_state without({ns, rank, 8, arenas}, std::make_shared<noting_mover>(notes));
   REQUIRE(without.bind(owner, arenas->add(8 * device::slot_bytes, 8 * device::slot_bytes)));
   refused(event, without);
   CHECK(notes->ready.empty());
@@ -248,7 +248,7 @@ TEST_CASE("copy engine: an order waits for the event with its number", "[copy_en
 TEST_CASE("copy engine: a mover for host memory refuses events", "[copy_engine_state][events]") {
   device d;
   const auto table = std::make_shared<device_event_table>();
-  copy_engine_state state({space, rank, 8, d.arenas},
+  copy_engine_state state({ns, rank, 8, d.arenas},
                           *make_host_page_mover(*make_kv_cache_view(kv_layout::split, geometry, blocks,
                                                                     {&d.tensor_bytes, 1}, blocks_per_page)),
                           table);

@@ -28,7 +28,7 @@ constexpr std::uint32_t blocks = 8;
 constexpr std::uint64_t extent_frames = 2;
 constexpr std::uint64_t arena_frames = 7;
 constexpr owner_id owner = 21;
-constexpr namespace_id space{5, 6};
+constexpr namespace_id ns{5, 6};
 constexpr kv_geometry geometry{3, 2, 2, 8, 2, 5};
 
 key_digest key(std::uint64_t n) {
@@ -151,7 +151,7 @@ struct world {
   std::shared_ptr<test::known_arenas> arenas = std::make_shared<test::known_arenas>();
   arena_info arena = new_arena();
   std::shared_ptr<careful_device> device = std::make_shared<careful_device>(memory.view());
-  copy_engine_state state{{space, 0, 16, arenas}, device};
+  copy_engine_state state{{ns, 0, 16, arenas}, device};
 };
 
 } // namespace

@@ -18,7 +18,7 @@ using namespace troupe;
 
 constexpr std::uint32_t blocks = 4;
 constexpr owner_id owner = 21;
-constexpr namespace_id space{5, 6};
+constexpr namespace_id ns{5, 6};
 const kv_geometry geometry{3, 2, 2, 8, 2, 5};
 const std::uint64_t slot_bytes = io::slot_bytes(geometry.page_bytes());
 
@@ -37,7 +37,7 @@ arena_info elsewhere() {
 struct far_device {
   explicit far_device(std::uint64_t remote_bytes = 6 * slot_bytes + 100)
       : memory(*replay::device_memory::create(geometry, blocks, {})) {
-    copy_engine_options how{space, 0, 64, arenas};
+    copy_engine_options how{ns, 0, 64, arenas};
     how.exposer = network->exposer();
     how.remote_bytes = remote_bytes;
     state.emplace(how, *make_host_page_mover(memory.view()));
@@ -86,7 +86,7 @@ TEST_CASE("copy engine: for a remote node it exposes its own memory and works in
   CHECK(saved->results[0] == 0);
   const auto there = d.got(*offer);
   CHECK(io::verify_page(std::span(there).subspan(5 * slot_bytes, slot_bytes),
-                        {space, key(1), 0, {41, 3}, geometry.page_bytes()}) == errc::ok);
+                        {ns, key(1), 0, {41, 3}, geometry.page_bytes()}) == errc::ok);
   d.memory.poison(3);
   auto load = d.item(1, 5, 1);
   load.block = 3;
@@ -126,7 +126,7 @@ TEST_CASE("copy engine: memory for fewer than two pages is refused, and so is ex
   far_device d;
   CHECK(d.state->expose(owner, {}).error().code == errc::invalid_argument);
   CHECK(d.state->expose(0, elsewhere()).error().code == errc::invalid_argument);
-  copy_engine_state none({space, 0, 64, d.arenas}, *make_host_page_mover(d.memory.view()));
+  copy_engine_state none({ns, 0, 64, d.arenas}, *make_host_page_mover(d.memory.view()));
   CHECK(none.expose(owner, elsewhere()).error().code == errc::unsupported);
 }
 

@@ -21,7 +21,7 @@ using namespace troupe;
 constexpr std::uint32_t blocks = 8;
 constexpr owner_id owner = 21;
 constexpr rank_number rank = 2;
-constexpr namespace_id space{5, 6};
+constexpr namespace_id ns{5, 6};
 
 kv_geometry small_geometry() {
   // A page that is no multiple of the alignment, so that padding is seen.
@@ -35,7 +35,7 @@ key_digest key(std::uint64_t n) {
 struct device {
   explicit device(std::uint32_t batch_pages_max = 64)
       : memory(*replay::device_memory::create(small_geometry(), blocks, {})),
-        state({space, rank, batch_pages_max, arenas}, *make_host_page_mover(memory.view())) {
+        state({ns, rank, batch_pages_max, arenas}, *make_host_page_mover(memory.view())) {
     for (std::uint32_t i = 0; i < blocks; ++i)
       memory.fill(i, key(i), rank);
     REQUIRE(state.bind(owner, arena));
@@ -108,7 +108,7 @@ TEST_CASE("copy engine: a gathered page is sealed and contains nothing of the ea
   std::fill(d.bytes().begin(), d.bytes().end(), std::byte{0xee});
   CHECK(d.gather({d.item(1, 2, 1)}) == std::vector{errc::ok});
   const std::span page(d.frame(2), device::slot_bytes);
-  CHECK(io::verify_page(page, {space, key(1), rank, {41, 3}, device::page_bytes}) == errc::ok);
+  CHECK(io::verify_page(page, {ns, key(1), rank, {41, 3}, device::page_bytes}) == errc::ok);
   CHECK(std::all_of(page.begin() + static_cast<std::ptrdiff_t>(io::page_header_bytes + device::page_bytes), page.end(),
                     [](std::byte b) { return b == std::byte{0}; }));
   CHECK(*d.frame(1) == std::byte{0xee});
@@ -166,7 +166,7 @@ TEST_CASE("copy engine: a page of another rank or namespace is not scattered", "
   REQUIRE(d.gather({d.item(0, 0, 0)}) == std::vector{errc::ok});
   d.poison_all();
   const bool other_rank = GENERATE(false, true);
-  copy_engine_state other({other_rank ? space : namespace_id{5, 7}, other_rank ? rank + 1 : rank, 64, d.arenas},
+  copy_engine_state other({other_rank ? ns : namespace_id{5, 7}, other_rank ? rank + 1 : rank, 64, d.arenas},
                           *make_host_page_mover(d.memory.view()));
   REQUIRE(other.bind(owner, d.arena));
   const auto reply = other.scatter({owner, {{d.item(0, 0, 0)}}});
@@ -268,7 +268,7 @@ TEST_CASE("copy engine: an order of another attachment or beyond the length limi
     CHECK(refused(0, 1) == errc::expired);
     d.state.wait_for_quiesce(owner);
   }
-  copy_engine_state unbound({space, rank, 4, d.arenas}, *make_host_page_mover(d.memory.view()));
+  copy_engine_state unbound({ns, rank, 4, d.arenas}, *make_host_page_mover(d.memory.view()));
   CHECK(unbound.gather({0, {}}).error().code == errc::expired);
   CHECK(unbound.gather({owner, {}}).error().code == errc::expired);
 }
@@ -276,7 +276,7 @@ TEST_CASE("copy engine: an order of another attachment or beyond the length limi
 TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use until it has ended",
           "[copy_engine_state]") {
   device d;
-  auto state = std::make_shared<copy_engine_state>(copy_engine_options{space, rank, 4, d.arenas},
+  auto state = std::make_shared<copy_engine_state>(copy_engine_options{ns, rank, 4, d.arenas},
                                                    *make_host_page_mover(d.memory.view()));
   REQUIRE(state->bind(owner, d.arena));
   CHECK(copy_engine_state::begin_gather(state, {owner + 1, {{d.item(0, 0, 0)}}}).error().code == errc::expired);
@@ -305,7 +305,7 @@ TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use
           std::vector{errc::ok, errc::out_of_range, errc::timeout, errc::ok});
     const auto verify = [&](std::uint64_t n) {
       return io::verify_page(std::span(d.frame(n), device::slot_bytes),
-                             {space, key(n), rank, {static_cast<slot_number>(40 + n), 3}, device::page_bytes});
+                             {ns, key(n), rank, {static_cast<slot_number>(40 + n), 3}, device::page_bytes});
     };
     CHECK(verify(0) == errc::ok);
     CHECK(verify(2) != errc::ok);

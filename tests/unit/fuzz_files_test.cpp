@@ -46,23 +46,23 @@ std::vector<std::string> records() {
   std::string key;
   append_identity_key(key);
   out.push_back(text_of(key, first_identity()));
-  auto space = sample_namespace(3);
-  space.spec.geometry.further = {{61, {1, 1, 132, 1}}, {1, {2, 8, 128, 2}}};
-  for (const auto& x : {sample_namespace(1), sample_namespace(2), space}) {
+  auto ns = sample_namespace(3);
+  ns.spec.geometry.further = {{61, {1, 1, 132, 1}}, {1, {2, 8, 128, 2}}};
+  for (const auto& x : {sample_namespace(1), sample_namespace(2), ns}) {
     key.clear();
     append_namespace_key(key, x.id);
     out.push_back(text_of(key, x));
   }
   rank_record rank;
-  rank.space = space_number(1);
+  rank.ns = namespace_number(1);
   rank.rank = 3;
   rank.slots = 1000;
   key.clear();
-  append_rank_key(key, rank.space, rank.rank);
+  append_rank_key(key, rank.ns, rank.rank);
   out.push_back(text_of(key, rank));
   for (const auto& x : {page_number(0), page_number(1)}) {
     key.clear();
-    append_page_key(key, x.space, x.key, x.rank);
+    append_page_key(key, x.ns, x.key, x.rank);
     out.push_back(text_of(key, x));
   }
   return out;

@@ -16,7 +16,7 @@ constexpr namespace_id two{2, 2};
 
 activity_totals totals(std::uint64_t asked, std::uint64_t found, std::uint64_t loaded) {
   activity_totals out;
-  out.spaces = {{one, asked / 10, asked, found, asked / 100}};
+  out.namespaces = {{one, asked / 10, asked, found, asked / 100}};
   out.ranks = {{one, 0, loaded, loaded / 2}, {one, 1, loaded, 0}};
   return out;
 }
@@ -62,7 +62,7 @@ TEST_CASE("Activity between two samples is the difference of their totals", "[hi
 
 TEST_CASE("Added and removed namespaces and ranks do not count backwards", "[history]") {
   auto before = totals(100, 50, 1000);
-  before.spaces.push_back({two, 1000, 1000, 1000, 1000});
+  before.namespaces.push_back({two, 1000, 1000, 1000, 1000});
   before.ranks.push_back({two, 0, 1'000'000, 1'000'000});
   before.sort();
   SECTION("one is removed") {

@@ -136,11 +136,11 @@ void tls_client::shut_down() {
   SSL_shutdown(ssl_.get());
 }
 
-std::size_t tls_client::receive(std::span<char> space) {
+std::size_t tls_client::receive(std::span<char> ns) {
   if (SSL_pending(ssl_.get()) == 0)
     wait_for_bytes();
   ERR_clear_error();
-  const auto n = SSL_read(ssl_.get(), space.data(), static_cast<int>(space.size()));
+  const auto n = SSL_read(ssl_.get(), ns.data(), static_cast<int>(ns.size()));
   return n > 0 ? static_cast<std::size_t>(n) : 0;
 }
 

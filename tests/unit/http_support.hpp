@@ -98,7 +98,7 @@ public:
 
 protected:
   /// Bytes that have arrived; 0 at the end.
-  virtual std::size_t receive(std::span<char> space);
+  virtual std::size_t receive(std::span<char> ns);
 
 private:
   bool receive_more();

@@ -112,8 +112,8 @@ TEST_CASE("pages are read back from where they were written, many at a time", "[
   const place scratch(v);
   constexpr std::uint64_t slots = 300;
   const slab_spec spec{.path = scratch / "slab",
-                       .space = {1, 2},
-                       .space_name = "test",
+                       .ns = {1, 2},
+                       .namespace_name = "test",
                        .rank = 0,
                        .slot_bytes = slot_bytes(3 * block),
                        .slots = slots};
@@ -129,7 +129,7 @@ TEST_CASE("pages are read back from where they were written, many at a time", "[
     return memory.bytes().subspan(i * spec.slot_bytes, spec.slot_bytes);
   };
   const auto identity = [&](std::uint64_t slot) {
-    return page_identity{.space = spec.space,
+    return page_identity{.ns = spec.ns,
                          .key = {7, slot},
                          .rank = 0,
                          .where = {static_cast<slot_number>(slot), 1},

@@ -18,7 +18,7 @@ using test::scratch_directory;
 namespace {
 
 constexpr std::uint64_t page_bytes = 5000;
-constexpr namespace_id space{1, 2};
+constexpr namespace_id ns{1, 2};
 
 timestamp now() {
   return std::chrono::steady_clock::now();
@@ -31,8 +31,8 @@ struct shared_disk {
 
   slab_spec spec() const {
     return {.path = scratch / "node-1/a.slab",
-            .space = space,
-            .space_name = "a",
+            .ns = ns,
+            .namespace_name = "a",
             .rank = 3,
             .slot_bytes = slot_bytes(page_bytes),
             .slots = 100};
@@ -43,7 +43,7 @@ struct shared_disk {
     how.depth = 8;
     return foreign_reader::make(how).value();
   }
-  foreign_pages::options options() { return {{reader, scratch.path(), true}, space, 3, page_bytes, blocks}; }
+  foreign_pages::options options() { return {{reader, scratch.path(), true}, ns, 3, page_bytes, blocks}; }
   incarnation_number incarnation() const { return owner.spec().incarnation; }
 
   static std::byte fill_of(slot_number slot, generation_number generation) {
@@ -52,7 +52,7 @@ struct shared_disk {
   void write(slot_number slot, generation_number generation = 1) const {
     test::aligned_buffer buffer(slot_bytes(page_bytes));
     std::fill_n(buffer.data() + page_header_bytes, page_bytes, fill_of(slot, generation));
-    seal_page(buffer.bytes(), {space, {5, slot}, 3, {slot, generation}, page_bytes});
+    seal_page(buffer.bytes(), {ns, {5, slot}, 3, {slot, generation}, page_bytes});
     REQUIRE(::pwrite(owner.descriptor(), buffer.data(), buffer.size(), static_cast<off_t>(slot * buffer.size())) ==
             static_cast<ssize_t>(buffer.size()));
   }

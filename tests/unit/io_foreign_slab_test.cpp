@@ -13,11 +13,11 @@ using test::scratch_directory;
 namespace {
 
 slab_spec four_slots(const scratch_directory& scratch) {
-  return {.path = scratch / "a.slab", .space = {1, 2}, .space_name = "a", .rank = 3, .slot_bytes = 8192, .slots = 4};
+  return {.path = scratch / "a.slab", .ns = {1, 2}, .namespace_name = "a", .rank = 3, .slot_bytes = 8192, .slots = 4};
 }
 
 page_identity page_at(const slab_spec& spec, slot_number slot, generation_number generation = 1) {
-  return {spec.space, {5, slot}, spec.rank, {slot, generation}, 4096};
+  return {spec.ns, {5, slot}, spec.rank, {slot, generation}, 4096};
 }
 
 void write_page(const slab_file& file, const page_identity& page, std::uint8_t fill = 7) {
@@ -75,7 +75,7 @@ TEST_CASE("another file under the same name is not taken for the named slab", "[
   other.rank = 4;
   CHECK(refused(other) == errc::identity_mismatch);
   other = wanted;
-  other.space = {9, 9};
+  other.ns = {9, 9};
   CHECK(refused(other) == errc::identity_mismatch);
   other = wanted;
   other.slot_bytes = 12288;

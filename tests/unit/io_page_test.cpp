@@ -17,7 +17,7 @@ using troupe::test::fill_random;
 namespace {
 
 page_identity some_identity(std::uint64_t payload_bytes) {
-  return {.space = {0x1111111111111111, 0x2222222222222222},
+  return {.ns = {0x1111111111111111, 0x2222222222222222},
           .key = {0x3333333333333333, 0x4444444444444444},
           .rank = 5,
           .where = {.slot = 6, .generation = 7},

@@ -17,8 +17,8 @@ namespace {
 
 slab_spec slab_of(const scratch_directory& scratch, const std::string& name) {
   return {.path = scratch / (name + ".rank-3.slab"),
-          .space = {1, 2},
-          .space_name = name,
+          .ns = {1, 2},
+          .namespace_name = name,
           .rank = 3,
           .slot_bytes = 8192,
           .slots = 8};
@@ -45,7 +45,7 @@ TEST_CASE("a slab of another identity is not taken for that of a renamed namespa
   const auto wanted = slab_of(scratch, "chat");
   auto other = slab_of(scratch, "demo");
   SECTION("another identity") {
-    other.space = {1, 3};
+    other.ns = {1, 3};
   }
   SECTION("another rank") {
     other.rank = 2;

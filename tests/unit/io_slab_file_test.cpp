@@ -23,8 +23,8 @@ namespace {
 
 slab_spec some_spec(const fs::path& path) {
   return {.path = path,
-          .space = {0xaaaa, 0xbbbb},
-          .space_name = "llama",
+          .ns = {0xaaaa, 0xbbbb},
+          .namespace_name = "llama",
           .rank = 2,
           .slot_bytes = 3 * page_alignment,
           .slots = 10};
@@ -62,8 +62,8 @@ TEST_CASE("a new slab has its size, its disk space and its trailer", "[io][slab_
   const auto file = contents(spec.path);
   const auto found = read_slab_trailer(std::as_bytes(std::span(file)).last(slab_trailer_bytes));
   REQUIRE(found.has_value());
-  CHECK(found->space == spec.space);
-  CHECK(found->space_name == "llama");
+  CHECK(found->ns == spec.ns);
+  CHECK(found->namespace_name == "llama");
   CHECK(found->rank == 2);
   CHECK(found->slot_bytes == spec.slot_bytes);
   CHECK(found->slots == 10);
@@ -78,7 +78,7 @@ TEST_CASE("an existing slab is opened as it is", "[io][slab_file]") {
     REQUIRE(::pwrite(slab->descriptor(), "page", 4, 12288) == 4);
   }
   const auto before = contents(spec.path);
-  spec.space_name = "renamed"; // not part of the identity
+  spec.namespace_name = "renamed"; // not part of the identity
   auto slab = slab_file::open(spec);
   REQUIRE(slab.has_value());
   CHECK((::fcntl(slab->descriptor(), F_GETFL) & O_NONBLOCK) == 0);
@@ -110,9 +110,9 @@ TEST_CASE("a slab of another shape is refused and left unchanged", "[io][slab_fi
   REQUIRE(slab_file::open(written).has_value());
   const auto before = contents(written.path);
   auto spec = written;
-  spec.space_name = "other";
+  spec.namespace_name = "other";
   SECTION("namespace") {
-    spec.space.lo += 1;
+    spec.ns.lo += 1;
   }
   SECTION("rank") {
     spec.rank = 3;
@@ -217,8 +217,8 @@ TEST_CASE("every byte of the trailer is checked", "[io][slab_file]") {
     block[i] ^= std::byte{1};
   }
   auto spec = some_spec("x");
-  spec.space_name = std::string(1000, 'n');
-  CHECK(read_slab_trailer(make_slab_trailer(spec))->space_name == std::string(255, 'n'));
+  spec.namespace_name = std::string(1000, 'n');
+  CHECK(read_slab_trailer(make_slab_trailer(spec))->namespace_name == std::string(255, 'n'));
 }
 
 TEST_CASE("a second writer is locked out until the first releases the lock", "[io][slab_file]") {

@@ -26,8 +26,8 @@ constexpr std::uint64_t slot_size = 4 * page_alignment;
 
 slab_spec growing_spec(const fs::path& path, std::uint64_t first = 4) {
   return {.path = path,
-          .space = {0xaaaa, 0xbbbb},
-          .space_name = "llama",
+          .ns = {0xaaaa, 0xbbbb},
+          .namespace_name = "llama",
           .rank = 1,
           .slot_bytes = slot_size,
           .slots = 1000,
@@ -155,7 +155,7 @@ TEST_CASE("a growing slab and a fixed one are not confused", "[io][slab_file]") 
   fixed.grows = true;
   CHECK(slab_file::open(fixed).error().code == errc::identity_mismatch);
   // The slab has another namespace.
-  grows.space.lo += 1;
+  grows.ns.lo += 1;
   CHECK(slab_file::open(grows).error().code == errc::identity_mismatch);
 }
 

@@ -15,7 +15,7 @@ using test::scratch_directory;
 namespace {
 
 slab_spec eight_slots(const scratch_directory& scratch) {
-  return {.path = scratch / "a.slab", .space = {1, 2}, .space_name = "a", .rank = 3, .slot_bytes = 8192, .slots = 8};
+  return {.path = scratch / "a.slab", .ns = {1, 2}, .namespace_name = "a", .rank = 3, .slot_bytes = 8192, .slots = 8};
 }
 
 } // namespace
@@ -24,7 +24,7 @@ TEST_CASE("a slab that is not in use can be read and stays unchanged", "[io]") {
   const scratch_directory scratch;
   const auto spec = eight_slots(scratch);
   test::aligned_buffer page(spec.slot_bytes);
-  seal_page(page.bytes(), {spec.space, {5, 6}, 3, {7, 1}, 4096});
+  seal_page(page.bytes(), {spec.ns, {5, 6}, 3, {7, 1}, 4096});
   {
     const auto made = slab_file::open(spec, false).value();
     REQUIRE(::pwrite(made.descriptor(), page.data(), page.size(), 7 * 8192) == 8192);
@@ -32,13 +32,13 @@ TEST_CASE("a slab that is not in use can be read and stays unchanged", "[io]") {
   const auto before = std::filesystem::last_write_time(spec.path);
   {
     const auto file = slab_reader::open(spec.path).value();
-    CHECK(file.spec().space == spec.space);
+    CHECK(file.spec().ns == spec.ns);
     CHECK(file.spec().rank == 3);
     CHECK(file.spec().incarnation != 0);
     CHECK(file.slots() == 8);
     std::vector<std::byte> read(spec.slot_bytes);
     CHECK(file.read(7, read) == errc::ok);
-    CHECK(verify_page(read, {spec.space, {5, 6}, 3, {7, 1}, 4096}) == errc::ok);
+    CHECK(verify_page(read, {spec.ns, {5, 6}, 3, {7, 1}, 4096}) == errc::ok);
     CHECK(file.read(8, read) == errc::out_of_range);
     CHECK(file.read(0, std::span(read).first(4096)) == errc::out_of_range);
     // A reader does not lock out other readers, and it locks out nodes.

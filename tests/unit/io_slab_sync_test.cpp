@@ -99,8 +99,8 @@ extern "C" int renameat2(int from_directory, const char* from, int to_directory,
 TEST_CASE("a new slab is renamed to its name after it is fully synced", "[io][slab_file]") {
   scratch_directory scratch;
   const slab_spec spec{.path = scratch / "deeper" / "rank-1.slab",
-                       .space = {0xaaaa, 0xbbbb},
-                       .space_name = "llama",
+                       .ns = {0xaaaa, 0xbbbb},
+                       .namespace_name = "llama",
                        .rank = 1,
                        .slot_bytes = 2 * page_alignment,
                        .slots = 9};
@@ -117,7 +117,7 @@ TEST_CASE("a new slab is renamed to its name after it is fully synced", "[io][sl
   CHECK(renamed.synced == renamed.contents);
   const auto trailer = read_slab_trailer(std::as_bytes(std::span(renamed.synced)).last(slab_trailer_bytes));
   REQUIRE(trailer.has_value());
-  CHECK(trailer->space == spec.space);
+  CHECK(trailer->ns == spec.ns);
   CHECK(trailer->rank == spec.rank);
   CHECK(renamed.name_synced);
 }

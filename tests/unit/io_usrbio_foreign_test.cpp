@@ -25,7 +25,7 @@ constexpr std::uint64_t page_bytes = 8192;
 
 slab_spec four_slots(const std::filesystem::path& path) {
   return {
-      .path = path, .space = {1, 2}, .space_name = "a", .rank = 0, .slot_bytes = slot_bytes(page_bytes), .slots = 4};
+      .path = path, .ns = {1, 2}, .namespace_name = "a", .rank = 0, .slot_bytes = slot_bytes(page_bytes), .slots = 4};
 }
 
 struct daemon_that_forgets : served_directory {
@@ -129,12 +129,12 @@ TEST_CASE("usrbio: pages in the file of another node are read again after a daem
   const auto spec = four_slots(served.path() / "node/a.slab");
   const auto owner = slab_file::open(spec, true).value();
   aligned_buffer page(spec.slot_bytes);
-  seal_page(page.bytes(), {spec.space, {5, 1}, 0, {1, 1}, page_bytes});
+  seal_page(page.bytes(), {spec.ns, {5, 1}, 0, {1, 1}, page_bytes});
   REQUIRE(::pwrite(owner.descriptor(), page.data(), page.size(), static_cast<off_t>(page.size())) ==
           static_cast<ssize_t>(page.size()));
   std::vector<std::byte> blocks(page_bytes);
   foreign_pages pages(
-      {{foreign_reader::make(served.how()).value(), served.path(), true}, spec.space, 0, page_bytes, blocks});
+      {{foreign_reader::make(served.how()).value(), served.path(), true}, spec.ns, 0, page_bytes, blocks});
   auto time = std::chrono::steady_clock::now();
   const auto read = [&] {
     const std::vector<foreign_page> wanted{{{5, 1}, {1, 1}, 0}};

@@ -488,7 +488,7 @@ TEST_CASE("usrbio: a slab on 3FS gets its length only", "[io][usrbio]") {
   slab_store_options options;
   options.engine.kind = engine_kind::usrbio;
   options.engine.usrbio.library = TROUPE_USRBIO_LIBRARY;
-  options.slab = {.path = served.path() / "below/slab", .space = {1, 2}, .space_name = "test", .rank = 0};
+  options.slab = {.path = served.path() / "below/slab", .ns = {1, 2}, .namespace_name = "test", .rank = 0};
   options.slab.slot_bytes = slot_bytes(block);
   options.slab.slots = 10'000;
   named_memory memory(2 * slot_bytes(block));

@@ -48,7 +48,7 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
           "[claims]") {
   scratch_directory directory;
   const auto gate = std::make_shared<write_gate>();
-  io::slab_spec spec{.path = directory / "a.slab", .space = {1, 2}, .space_name = "a", .rank = 0};
+  io::slab_spec spec{.path = directory / "a.slab", .ns = {1, 2}, .namespace_name = "a", .rank = 0};
   spec.slot_bytes = io::slot_bytes(4096);
   spec.slots = 4;
   const auto recorder = std::make_shared<request_recorder>(100);

@@ -222,7 +222,7 @@ TEST_CASE("link state: permanent errors are final", "[link_state]") {
       strange.geometry = {};
     }
     SECTION("without an identity") {
-      strange.space_id = {};
+      strange.ns_id = {};
     }
     SECTION("without an owner id") {
       strange.owner = 0;
@@ -325,7 +325,7 @@ TEST_CASE("link state: a node that comes back with another identity is left and 
   d.take<link_part>();
   d.state.on_time(d.state.next_event());
   auto other = harness::offer(owner + 1);
-  other.space_id = {5, 7};
+  other.ns_id = {5, 7};
   d.state.wait_attached(1, timestamp::max());
   d.attach(other);
   CHECK(d.ended(1) == errc::identity_mismatch);

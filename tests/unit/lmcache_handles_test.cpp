@@ -88,8 +88,8 @@ TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") 
     const std::vector<block_run> expected{
         {0, 0, 1024, 1024}, {0, 20480, 1024, 1024}, {0, 10240, 1024, 1024}, {0, 30720, 1024, 1024}};
     CHECK(x->memory->runs == expected);
-    CHECK(x->space.geometry.page_bytes() == x->memory->page_bytes());
-    CHECK(x->space.world_size == 2);
+    CHECK(x->ns.geometry.page_bytes() == x->memory->page_bytes());
+    CHECK(x->ns.world_size == 2);
     CHECK_FALSE(x->sliding);
     // The pages are the same as those of self-copying workers.
     wire::context_registration said;
@@ -99,7 +99,7 @@ TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") 
     said.layers = 2;
     said.hidden = 32;
     said.dtype = "float16";
-    CHECK(context_of(said, chunk)->space.id() == x->space.id());
+    CHECK(context_of(said, chunk)->ns.id() == x->ns.id());
   }
   SECTION("planes inside a block with padding behind it") {
     const auto x = opened(registration({shared_handle(metadata({10, 2, 16, 4, 8}, {2000, 512, 32, 8, 1}, 100))}));
@@ -117,13 +117,13 @@ TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") 
     REQUIRE(unsaid);
     CHECK(outside->memory->block_tokens == 16);
     CHECK(inside->memory->block_tokens == 4);
-    CHECK(outside->space.id() != inside->space.id());
-    CHECK(outside->space.id() == unsaid->space.id());
+    CHECK(outside->ns.id() != inside->ns.id());
+    CHECK(outside->ns.id() == unsaid->ns.id());
     const auto smaller =
         opened(registration({shared_handle(metadata({20, 4, 8, 8}, {256, 64, 8, 1}))}, {{"kv_layout", "HND"}}));
     REQUIRE(smaller);
-    CHECK(smaller->space.geometry == outside->space.geometry);
-    CHECK(smaller->space.id() != outside->space.id());
+    CHECK(smaller->ns.geometry == outside->ns.geometry);
+    CHECK(smaller->ns.id() != outside->ns.id());
   }
   SECTION("a latent vector, whose group defines the tensor shape") {
     json group{{"engine_group_id", 0}, {"layer_indices", {1}}, {"tokens_per_block", 16}, {"sw_size_tokens", 64}};

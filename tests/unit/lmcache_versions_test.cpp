@@ -141,7 +141,7 @@ TEST_CASE("Registrations of either version are of one namespace", "[lmcache]") {
   const auto second = read(find(after, "register_kv_cache_engine_driven_context").frames);
   REQUIRE(first.registration);
   REQUIRE(second.registration);
-  CHECK(first.registration->space == second.registration->space);
+  CHECK(first.registration->ns == second.registration->ns);
   CHECK(first.versions == only_before);
   CHECK(second.versions == only_after);
 }
@@ -182,7 +182,7 @@ TEST_CASE("Several groups are parsed and refused by name", "[lmcache]") {
     const auto same = test::read_packed(14, {x}, chunk);
     REQUIRE(plain->registration);
     REQUIRE(same->registration);
-    CHECK(plain->registration->space == same->registration->space);
+    CHECK(plain->registration->ns == same->registration->ns);
     for (const auto& [field, value] : {std::pair<const char*, json>("num_layers", 2),
                                        {"window_chunks", 1},
                                        {"recurrent", true},

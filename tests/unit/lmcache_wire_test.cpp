@@ -203,11 +203,11 @@ TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
   REQUIRE(message);
   CHECK(message->instance == 1234567890123456789);
   REQUIRE(message->registration);
-  const auto& space = message->registration->space;
-  CHECK(space.model == "a/model");
-  CHECK(space.dtype == "bfloat16");
-  CHECK(space.world_size == 2);
-  CHECK(space.geometry.page_bytes() == 2 * 3 * 4 * 8 * 2);
+  const auto& ns = message->registration->ns;
+  CHECK(ns.model == "a/model");
+  CHECK(ns.dtype == "bfloat16");
+  CHECK(ns.world_size == 2);
+  CHECK(ns.geometry.page_bytes() == 2 * 3 * 4 * 8 * 2);
   CHECK(message->registration->shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 8});
   CHECK(message->registration->shape.dtype == "bfloat16");
 
@@ -227,7 +227,7 @@ TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
     x["use_mla"] = true;
     const auto one = read(14, {x})->registration;
     CHECK(one->shape.sizes == std::vector<std::uint32_t>{3, 4, 8});
-    CHECK(one->space.id() != space.id());
+    CHECK(one->ns.id() != ns.id());
   }
   SECTION("fields that change the bytes change the namespace") {
     for (const auto& [field, value] : {std::pair<const char*, json>("num_layers", 4),
@@ -240,8 +240,8 @@ TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
       INFO(field);
       const auto other = read(14, {x})->registration;
       REQUIRE(other);
-      CHECK(other->space.id() != space.id());
-      CHECK(other->space.name != space.name);
+      CHECK(other->ns.id() != ns.id());
+      CHECK(other->ns.name != ns.name);
     }
   }
   SECTION("fields that do not change the bytes keep the namespace") {
@@ -249,7 +249,7 @@ TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
     x["block_size"] = 4;
     x["instance_id"] = 2;
     x["num_physical_slots"] = nullptr;
-    CHECK(read(14, {x})->registration->space == space);
+    CHECK(read(14, {x})->registration->ns == ns);
   }
   SECTION("unsupported values are refused with a reason") {
     for (const auto& [field, value] : {std::pair<const char*, json>("block_size", 3),
@@ -271,7 +271,7 @@ TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
     x["hidden_dim_size"] = 65536;
     const auto wide = read(14, {x})->registration;
     REQUIRE(wide);
-    CHECK(wide->space.geometry.page_bytes() == std::uint64_t{2} * 3 * 4 * 65536 * 2);
+    CHECK(wide->ns.geometry.page_bytes() == std::uint64_t{2} * 3 * 4 * 65536 * 2);
     CHECK(wide->shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 65536});
   }
 }

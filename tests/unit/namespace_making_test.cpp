@@ -39,9 +39,9 @@ struct harness {
       if (const auto* done = std::get_if<rules::answer>(&x))
         REQUIRE(answers.emplace(done->request, done->outcome.code).second);
       else if (const auto* named = std::get_if<rules::served>(&x))
-        named->is ? static_cast<void>(names.insert(named->space)) : static_cast<void>(names.erase(named->space));
-      else if (const auto* kept = std::get_if<rules::keep_space>(&x))
-        kept_open.insert(kept->space);
+        named->is ? static_cast<void>(names.insert(named->ns)) : static_cast<void>(names.erase(named->ns));
+      else if (const auto* kept = std::get_if<rules::keep_namespace>(&x))
+        kept_open.insert(kept->ns);
       else if (!std::holds_alternative<rules::note>(x))
         orders.push_back(std::move(x));
     }
@@ -75,7 +75,7 @@ struct harness {
   void serve() {
     make(1);
     notified(order<rules::report_namespace>().number);
-    state.done(order<rules::open_space>().number, {});
+    state.done(order<rules::open_namespace>().number, {});
     notified(order<rules::report_ranks>().number);
     REQUIRE(answer(1) == errc::ok);
   }
@@ -121,7 +121,7 @@ TEST_CASE("a namespace is checked, registered at shards, opened, and then served
   const auto tell = w.order<rules::report_namespace>();
   CHECK(tell.spec.name == "a");
   w.notified(tell.number);
-  const auto open = w.order<rules::open_space>();
+  const auto open = w.order<rules::open_namespace>();
   CHECK_FALSE(w.state.serves(w.id));
   w.state.done(open.number, {});
   const auto ranks = w.order<rules::report_ranks>();
@@ -151,7 +151,7 @@ TEST_CASE("clients that create the same namespace share the work", "[namespaces]
   w.make(2);
   w.notified(w.order<rules::report_namespace>().number);
   w.make(3);
-  w.state.done(w.order<rules::open_space>().number, {});
+  w.state.done(w.order<rules::open_namespace>().number, {});
   w.make(4);
   w.notified(w.order<rules::report_ranks>().number);
   for (const rules::request_number request : {1U, 2U, 3U, 4U})
@@ -175,7 +175,7 @@ TEST_CASE("a failure at any step leaves nothing behind and is reported to every 
   SECTION("it cannot be opened") {
     expected = errc::no_space;
     w.notified(w.order<rules::report_namespace>().number);
-    w.state.done(w.order<rules::open_space>().number, fail(expected, "the disk is full"));
+    w.state.done(w.order<rules::open_namespace>().number, fail(expected, "the disk is full"));
     w.make(3);
     CHECK(w.answer(3) == errc::busy);
     w.state.remove(4, w.id, true);
@@ -186,13 +186,13 @@ TEST_CASE("a failure at any step leaves nothing behind and is reported to every 
   SECTION("a shard refuses a rank") {
     expected = errc::internal;
     w.notified(w.order<rules::report_namespace>().number);
-    w.state.done(w.order<rules::open_space>().number, {});
+    w.state.done(w.order<rules::open_namespace>().number, {});
     w.notified(w.order<rules::report_ranks>().number, expected, errc::ok);
     const auto remove = w.order<rules::order_removal>();
     CHECK(remove.force);
     w.notified(remove.number);
     // Files last: nothing tells of pages in them any more.
-    w.state.done(w.order<rules::close_space>().number, {});
+    w.state.done(w.order<rules::close_namespace>().number, {});
   }
   CHECK(w.answer(1) == expected);
   CHECK(w.answer(2) == expected);
@@ -201,7 +201,7 @@ TEST_CASE("a failure at any step leaves nothing behind and is reported to every 
   // And it can be made after all.
   w.make(9);
   w.notified(w.order<rules::report_namespace>().number);
-  w.state.done(w.order<rules::open_space>().number, {});
+  w.state.done(w.order<rules::open_namespace>().number, {});
   w.notified(w.order<rules::report_ranks>().number);
   CHECK(w.answer(9) == errc::ok);
 }
@@ -211,7 +211,7 @@ TEST_CASE("a namespace is detached from clients, removed from shards, and closed
   w.serve();
   const bool force = GENERATE(false, true);
   w.state.remove(2, w.id, force);
-  const auto leave = w.order<rules::leave_space>();
+  const auto leave = w.order<rules::leave_namespace>();
   CHECK(leave.force == force);
   w.make(3);
   CHECK(w.answer(3) == errc::busy);
@@ -221,7 +221,7 @@ TEST_CASE("a namespace is detached from clients, removed from shards, and closed
   CHECK(remove.force == force);
   CHECK(w.names.contains(w.id));
   w.notified(remove.number, errc::ok, errc::unknown_namespace);
-  const auto close = w.order<rules::close_space>();
+  const auto close = w.order<rules::close_namespace>();
   CHECK(w.names.empty());
   CHECK_FALSE(w.answer(2));
   w.state.done(close.number, {});
@@ -237,10 +237,10 @@ TEST_CASE("a namespace in use is not removed", "[namespaces]") {
   w.serve();
   w.state.remove(2, w.id, false);
   SECTION("a client") {
-    w.state.done(w.order<rules::leave_space>().number, fail(errc::busy, "a client"));
+    w.state.done(w.order<rules::leave_namespace>().number, fail(errc::busy, "a client"));
   }
   SECTION("a holder of leases") {
-    w.state.done(w.order<rules::leave_space>().number, {});
+    w.state.done(w.order<rules::leave_namespace>().number, {});
     w.notified(w.order<rules::order_removal>().number, errc::busy, errc::busy);
   }
   CHECK(w.answer(2) == errc::busy);
@@ -254,12 +254,12 @@ TEST_CASE("a removal that some shards have started is forced on all", "[namespac
   harness w;
   w.serve();
   w.state.remove(2, w.id, false);
-  w.state.done(w.order<rules::leave_space>().number, {});
+  w.state.done(w.order<rules::leave_namespace>().number, {});
   w.notified(w.order<rules::order_removal>().number, errc::ok, errc::busy);
   const auto again = w.order<rules::order_removal>();
   CHECK(again.force);
   w.notified(again.number, errc::unknown_namespace, errc::ok);
-  w.state.done(w.order<rules::close_space>().number, fail(errc::io_error, "a file stays"));
+  w.state.done(w.order<rules::close_namespace>().number, fail(errc::io_error, "a file stays"));
   CHECK(w.answer(2) == errc::ok);
   CHECK(w.nothing_left());
 }
@@ -269,7 +269,7 @@ TEST_CASE("a namespace that only some shards have removed serves no one and can 
   w.serve();
   const bool force = GENERATE(false, true);
   w.state.remove(2, w.id, force);
-  w.state.done(w.order<rules::leave_space>().number, {});
+  w.state.done(w.order<rules::leave_namespace>().number, {});
   w.notified(w.order<rules::order_removal>().number, errc::ok, errc::limit_exceeded);
   if (!force)
     w.notified(w.order<rules::order_removal>().number, errc::unknown_namespace, errc::limit_exceeded);
@@ -286,7 +286,7 @@ TEST_CASE("a namespace that only some shards have removed serves no one and can 
   CHECK(again.force);
   SECTION("the removal succeeds") {
     w.notified(again.number, errc::unknown_namespace, errc::ok);
-    w.state.done(w.order<rules::close_space>().number, {});
+    w.state.done(w.order<rules::close_namespace>().number, {});
     CHECK(w.answer(4) == errc::ok);
     CHECK(w.names.empty());
     CHECK(w.nothing_left());
@@ -297,7 +297,7 @@ TEST_CASE("a namespace that only some shards have removed serves no one and can 
     CHECK_FALSE(w.state.serves(w.id));
     w.state.remove(5, w.id, false);
     w.notified(w.order<rules::order_removal>().number, errc::unknown_namespace, errc::ok);
-    w.state.done(w.order<rules::close_space>().number, {});
+    w.state.done(w.order<rules::close_namespace>().number, {});
     CHECK(w.answer(5) == errc::ok);
     CHECK(w.nothing_left());
   }
@@ -314,11 +314,11 @@ TEST_CASE("whatever the outcome of orders, each request is answered once and no 
   std::size_t good = 0;
   for (int i = 0; i < 2000; ++i) {
     w.unfit = one_in(20);
-    const auto space = spec(names[random() % names.size()]);
+    const auto ns = spec(names[random() % names.size()]);
     if (one_in(3))
-      w.state.make(++last, space);
+      w.state.make(++last, ns);
     else if (one_in(3))
-      w.state.remove(++last, space.id(), one_in(2));
+      w.state.remove(++last, ns.id(), one_in(2));
     w.take();
     if (w.orders.empty() || one_in(3))
       continue;

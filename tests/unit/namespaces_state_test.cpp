@@ -82,13 +82,13 @@ struct harness {
 
   /// A namespace that is there.
   void make() {
-    rules->add(++last_request, {space, {}});
+    rules->add(++last_request, {ns, {}});
     say(take_one<state::report_namespace>().number);
     REQUIRE(answer(last_request) == errc::ok);
   }
 
   state::request_number ask_rank(std::uint32_t slots, rank_number rank = 0) {
-    rules->register_rank(++last_request, {space.id(), rank, slots});
+    rules->register_rank(++last_request, {ns.id(), rank, slots});
     return last_request;
   }
 
@@ -99,11 +99,11 @@ struct harness {
   }
 
   state::request_number ask_removal(bool force = true) {
-    rules->remove(++last_request, {space.id(), force});
+    rules->remove(++last_request, {ns.id(), force});
     return last_request;
   }
 
-  namespace_spec space = spec("a");
+  namespace_spec ns = spec("a");
   std::optional<state> rules;
   std::vector<state::effect> orders;
   std::map<state::request_number, errc> answers;
@@ -120,9 +120,9 @@ using state = namespaces_state;
 
 TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]") {
   harness w;
-  w.rules->add(1, {w.space, {}});
+  w.rules->add(1, {w.ns, {}});
   const auto order = w.take_one<state::report_namespace>();
-  CHECK(order.request.spec == w.space);
+  CHECK(order.request.spec == w.ns);
   CHECK_FALSE(w.answer(1));
   SECTION("it can have ranks from then on") {
     w.say(order.number);
@@ -133,43 +133,43 @@ TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]"
   SECTION("all shards refuse: the answer has their reason") {
     w.say(order.number, errc::limit_exceeded, errc::limit_exceeded);
     CHECK(w.answer(1) == errc::limit_exceeded);
-    w.rules->register_rank(2, {w.space.id(), 0, 4});
+    w.rules->register_rank(2, {w.ns.id(), 0, 4});
     CHECK(w.answer(2) == errc::unknown_namespace);
   }
   SECTION("some shards refuse: the others remove it before the answer") {
     w.say(order.number, errc::ok, errc::limit_exceeded);
     const auto back = w.take_one<state::order_removal>();
-    CHECK(back.request.space == w.space.id());
+    CHECK(back.request.ns == w.ns.id());
     CHECK(back.request.force);
     CHECK_FALSE(w.answer(1));
-    CHECK(w.rules->knows(w.space.id()));
-    w.rules->add(2, {w.space, {}});
+    CHECK(w.rules->knows(w.ns.id()));
+    w.rules->add(2, {w.ns, {}});
     CHECK(w.answer(2) == errc::busy);
     w.say(back.number, errc::ok, errc::unknown_namespace);
     CHECK(w.answer(1) == errc::limit_exceeded);
-    CHECK_FALSE(w.rules->knows(w.space.id()));
-    w.rules->add(3, {w.space, {}});
+    CHECK_FALSE(w.rules->knows(w.ns.id()));
+    w.rules->add(3, {w.ns, {}});
     w.say(w.take_one<state::report_namespace>().number);
     CHECK(w.answer(3) == errc::ok);
   }
   SECTION("some shards refuse: another request for the same namespace decides") {
-    w.rules->add(2, {w.space, {}});
+    w.rules->add(2, {w.ns, {}});
     const auto second = w.take_one<state::report_namespace>();
     w.say(order.number, errc::ok, errc::limit_exceeded);
     CHECK(w.answer(1) == errc::limit_exceeded);
     CHECK(w.orders.empty());
     w.say(second.number);
     CHECK(w.answer(2) == errc::ok);
-    CHECK(w.rules->knows(w.space.id()));
+    CHECK(w.rules->knows(w.ns.id()));
   }
   SECTION("an existing one stays when it is registered again and refused") {
     w.say(order.number);
     CHECK(w.answer(1) == errc::ok);
-    w.rules->add(2, {w.space, {}});
+    w.rules->add(2, {w.ns, {}});
     w.say(w.take_one<state::report_namespace>().number, errc::ok, errc::limit_exceeded);
     CHECK(w.answer(2) == errc::limit_exceeded);
     CHECK(w.orders.empty());
-    CHECK(w.rules->knows(w.space.id()));
+    CHECK(w.rules->knows(w.ns.id()));
   }
 }
 
@@ -324,7 +324,7 @@ TEST_CASE("namespaces: one is removed with its allocators when no shard has it a
   const auto second = w.ask_removal();
   CHECK_FALSE(w.answer(second));
   CHECK(w.answer(w.ask_rank(4, 2)) == errc::busy);
-  w.rules->add(++w.last_request, {w.space, {}});
+  w.rules->add(++w.last_request, {w.ns, {}});
   CHECK(w.answer(w.last_request) == errc::busy);
   SECTION("a shard had removed it before") {
     w.say(order.number, errc::unknown_namespace, errc::ok);
@@ -365,7 +365,7 @@ TEST_CASE("namespaces: one that a shard has removed is removed from all, or can 
     CHECK(w.answer(request) == errc::busy);
     CHECK(w.answer(w.ask_rank(4)) == errc::busy);
     CHECK(w.answer(w.ask_rank(4, 1)) == errc::busy);
-    w.rules->add(++w.last_request, {w.space, {}});
+    w.rules->add(++w.last_request, {w.ns, {}});
     CHECK(w.answer(w.last_request) == errc::busy);
     CHECK(w.alive.size() == 1);
     // The same holds when no shard accepts.
@@ -384,8 +384,8 @@ TEST_CASE("namespaces: one that a shard has removed is removed from all, or can 
 
 TEST_CASE("namespaces: those in the config are not changed by requests", "[namespaces_state]") {
   harness w;
-  w.rules->know_own(w.space);
-  w.rules->know({{w.space.id(), 0, 8}, 77, 5});
+  w.rules->know_own(w.ns);
+  w.rules->know({{w.ns.id(), 0, 8}, 77, 5});
   CHECK(w.answer(w.ask_removal()) == errc::not_owner);
   CHECK(w.answer(w.ask_rank(8)) == errc::ok);
   CHECK(w.answer(w.ask_rank(9)) == errc::identity_mismatch);
@@ -429,7 +429,7 @@ TEST_CASE("namespaces: in any order of requests and answers each is answered onc
   for (int step = 0; step < 400; ++step)
     switch (below(6)) {
     case 0:
-      w.rules->add(++w.last_request, {w.space, {}});
+      w.rules->add(++w.last_request, {w.ns, {}});
       break;
     case 1:
       w.ask_removal();

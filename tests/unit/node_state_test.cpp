@@ -25,7 +25,7 @@ struct harness {
 
   node_state::options options() {
     node_state::options out;
-    out.spaces = {spec("small"), spec("other")};
+    out.namespaces = {spec("small"), spec("other")};
     out.protocol = 4;
     out.max_clients = 3;
     out.draw = [this] { return next < drawn.size() ? drawn[next++] : 1000 + next++; };
@@ -36,8 +36,8 @@ struct harness {
     return out;
   }
 
-  result<node_state::arrival> attach(node_state::link_number link, const std::string& space = "") {
-    return rules.attach({4, "client " + std::to_string(link), space}, link, now);
+  result<node_state::arrival> attach(node_state::link_number link, const std::string& ns = "") {
+    return rules.attach({4, "client " + std::to_string(link), ns}, link, now);
   }
   void link_disconnected(node_state::link_number link) { rules.link_disconnected(link, now); }
   result<void> leave(owner_id owner, node_state::link_number link) { return rules.leave(owner, link, now); }
@@ -67,8 +67,8 @@ struct harness {
 
 TEST_CASE("node: a client gets the namespace it names or the first one", "[node_state]") {
   harness w;
-  CHECK(w.attach(1)->space == 0);
-  CHECK(w.attach(2, "other")->space == 1);
+  CHECK(w.attach(1)->ns == 0);
+  CHECK(w.attach(2, "other")->ns == 1);
   const auto refused = w.attach(3, "tiny");
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == errc::unknown_namespace);
@@ -265,8 +265,8 @@ TEST_CASE("node: a client that specifies a whole namespace gets that one, whatev
     out.model = model;
     return out;
   };
-  const auto caller = [&](const namespace_spec& space, bool make) {
-    return node_state::caller{4, "client", "says nothing", space, make};
+  const auto caller = [&](const namespace_spec& ns, bool make) {
+    return node_state::caller{4, "client", "says nothing", ns, make};
   };
   const auto mine = whole("mine", "a model");
   CHECK_FALSE(w.rules.is_to_make(caller(mine, false)));
@@ -275,10 +275,10 @@ TEST_CASE("node: a client that specifies a whole namespace gets that one, whatev
   auto old = caller(mine, true);
   old.protocol = 3;
   CHECK_FALSE(w.rules.is_to_make(old));
-  CHECK(w.rules.add_space(mine) == 2);
+  CHECK(w.rules.add_namespace(mine) == 2);
   CHECK_FALSE(w.rules.is_to_make(caller(mine, true)));
-  CHECK(w.rules.attach(caller(mine, true), 1, w.now)->space == 2);
-  CHECK(w.rules.attach(caller(whole("another name", "a model"), false), 2, w.now)->space == 2);
+  CHECK(w.rules.attach(caller(mine, true), 1, w.now)->ns == 2);
+  CHECK(w.rules.attach(caller(whole("another name", "a model"), false), 2, w.now)->ns == 2);
   const auto other = w.rules.attach(caller(whole("mine", "another model"), true), 3, w.now);
   REQUIRE_FALSE(other);
   CHECK(other.error().code == errc::identity_mismatch);
@@ -291,33 +291,33 @@ TEST_CASE("node: a namespace that clients created is closed, reopened and remove
   harness w;
   auto mine = spec("mine");
   mine.model = "a model";
-  w.rules.add_space(mine);
+  w.rules.add_namespace(mine);
   const auto id = mine.id();
-  CHECK(w.rules.close_space(spec("small").id(), true, w.now).error().code == errc::unknown_namespace);
+  CHECK(w.rules.close_namespace(spec("small").id(), true, w.now).error().code == errc::unknown_namespace);
   const auto owner = w.attach(1, "mine")->owner;
-  CHECK(w.rules.close_space(id, false, w.now).error().code == errc::busy);
+  CHECK(w.rules.close_namespace(id, false, w.now).error().code == errc::busy);
   CHECK(w.rules.clients() == 1);
-  CHECK(w.rules.close_space(id, true, w.now));
+  CHECK(w.rules.close_namespace(id, true, w.now));
   CHECK(w.disconnected() == std::vector<owner_id>{owner});
   CHECK(w.attach(2, "mine").error().code == errc::unknown_namespace);
   CHECK(w.rules.attach({4, "client", "", mine, true}, 2, w.now).error().code == errc::busy);
-  w.rules.reopen_space(id);
-  CHECK(w.attach(2, "mine")->space == 2);
+  w.rules.reopen_namespace(id);
+  CHECK(w.attach(2, "mine")->ns == 2);
   w.link_disconnected(2);
-  CHECK(w.rules.close_space(id, false, w.now));
-  w.rules.remove_space(id);
+  CHECK(w.rules.close_namespace(id, false, w.now));
+  w.rules.remove_namespace(id);
   CHECK_FALSE(w.rules.index_of(id));
   CHECK(w.rules.is_to_make({4, "client", "", mine, true}));
   // Places are few, however often one is made and removed.
   for (int i = 0; i < 3; ++i) {
-    CHECK(w.rules.add_space(mine) == 2);
+    CHECK(w.rules.add_namespace(mine) == 2);
     const auto last = w.attach(3, "mine");
     REQUIRE(last);
-    CHECK(last->space == 2);
+    CHECK(last->ns == 2);
     w.link_disconnected(3);
     CHECK(w.rules.owner_quiesced(last->owner));
-    CHECK(w.rules.close_space(id, false, w.now));
-    w.rules.remove_space(id);
+    CHECK(w.rules.close_namespace(id, false, w.now));
+    w.rules.remove_namespace(id);
   }
 }
 

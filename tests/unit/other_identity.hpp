@@ -14,8 +14,8 @@ struct identity_change {
 
 /// Changes each field, and both halves of those that have two.
 inline constexpr std::array identity_changes{
-    identity_change{"namespace, high half", [](io::page_identity& x) { x.space.hi ^= 1; }},
-    identity_change{"namespace, low half", [](io::page_identity& x) { x.space.lo ^= 1; }},
+    identity_change{"namespace, high half", [](io::page_identity& x) { x.ns.hi ^= 1; }},
+    identity_change{"namespace, low half", [](io::page_identity& x) { x.ns.lo ^= 1; }},
     identity_change{"key, high half", [](io::page_identity& x) { x.key.hi ^= 1; }},
     identity_change{"key, low half", [](io::page_identity& x) { x.key.lo ^= 1; }},
     identity_change{"rank", [](io::page_identity& x) { x.rank += 1; }},

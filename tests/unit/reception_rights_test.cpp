@@ -10,13 +10,13 @@ using namespace troupe;
 
 namespace {
 
-const namespace_id space{1, 2};
+const namespace_id ns{1, 2};
 const namespace_id foreign{1, 3};
 constexpr owner_id me = 77;
 constexpr owner_id somebody = 78;
 
 client_scope scope() {
-  return {me, space, 4, 3, 5};
+  return {me, ns, 4, 3, 5};
 }
 
 packed<key_digest> keys(std::size_t count) {
@@ -86,12 +86,12 @@ TEST_CASE("a client may only use its own name and namespace, within its limits",
   const auto kind = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8, 9);
   const bool has_owner = kind < 7;
   const bool has_batch = kind != 5 && kind != 6;
-  CHECK(asked(rights, kind, me, space, 4) == errc::ok);
+  CHECK(asked(rights, kind, me, ns, 4) == errc::ok);
   for (const owner_id other : {somebody, owner_id{0}})
-    CHECK(asked(rights, kind, other, space, 1) == (has_owner ? errc::not_owner : errc::ok));
+    CHECK(asked(rights, kind, other, ns, 1) == (has_owner ? errc::not_owner : errc::ok));
   for (const auto& other : {foreign, namespace_id{}})
     CHECK(asked(rights, kind, me, other, 1) == errc::unknown_namespace);
-  CHECK(asked(rights, kind, me, space, 5) == (has_batch ? errc::limit_exceeded : errc::ok));
+  CHECK(asked(rights, kind, me, ns, 5) == (has_batch ? errc::limit_exceeded : errc::ok));
 }
 
 TEST_CASE("a client may write to its reserved slots until it reports the end", "[reception]") {
@@ -103,9 +103,9 @@ TEST_CASE("a client may write to its reserved slots until it reports the end", "
   CHECK(code(rights.may_place(0, batch({{0, 5}, {3, 5}}))) == errc::not_owner);
   for (const generation_number other : {0U, 4U, 6U, 0xffffffffU})
     CHECK(code(rights.may_place(0, batch({{1, other}}))) == errc::not_owner);
-  rights.finished({space, 1, {me, 1}, pages(3)}); // of another rank
+  rights.finished({ns, 1, {me, 1}, pages(3)}); // of another rank
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::ok);
-  rights.finished({space, 0, {me, 1}, pages(2)});
+  rights.finished({ns, 0, {me, 1}, pages(2)});
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
   CHECK(code(rights.may_place(0, batch({{1, 5}}))) == errc::not_owner);
   CHECK(code(rights.may_place(0, batch({{2, 5}}))) == errc::ok);
@@ -118,7 +118,7 @@ TEST_CASE("a reassigned slot is reserved with its new generation, and only that 
   again.results[0].where.generation = 6;
   rights.reserved(0, again);
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
-  rights.finished({space, 0, {me, 1}, pages(1)}); // a late abort of the generation before
+  rights.finished({ns, 0, {me, 1}, pages(1)}); // a late abort of the generation before
   CHECK(code(rights.may_place(0, batch({{0, 6}}))) == errc::ok);
 }
 
@@ -137,26 +137,26 @@ TEST_CASE("a peer may look up and fetch, and not write", "[reception]") {
   of_node.reads_only = true;
   const client_rights rights(of_node);
   const ticket mine{me, 1};
-  CHECK(code(rights.may(match_request{space, mine, {}, keys(2)})) == errc::ok);
-  CHECK(code(rights.may(locate_request{space, 0, mine, {}, keys(2)})) == errc::ok);
-  CHECK(code(rights.may(release_request{space, mine})) == errc::ok);
-  CHECK(code(rights.may(release_request{space, mine, 0, 0, false, keys(4)})) == errc::ok);
-  CHECK(code(rights.may(release_request{space, mine, 0, 0, false, keys(5)})) == errc::limit_exceeded);
+  CHECK(code(rights.may(match_request{ns, mine, {}, keys(2)})) == errc::ok);
+  CHECK(code(rights.may(locate_request{ns, 0, mine, {}, keys(2)})) == errc::ok);
+  CHECK(code(rights.may(release_request{ns, mine})) == errc::ok);
+  CHECK(code(rights.may(release_request{ns, mine, 0, 0, false, keys(4)})) == errc::ok);
+  CHECK(code(rights.may(release_request{ns, mine, 0, 0, false, keys(5)})) == errc::limit_exceeded);
   client_rights engine(scope());
-  CHECK(code(engine.may(release_request{space, mine, 0, 0, false, keys(1)})) == errc::not_owner);
-  CHECK(code(rights.may(invalidate_request{space, 0, pages(1)})) == errc::ok);
-  CHECK(code(rights.may(reuse_request{space})) == errc::ok);
+  CHECK(code(engine.may(release_request{ns, mine, 0, 0, false, keys(1)})) == errc::not_owner);
+  CHECK(code(rights.may(invalidate_request{ns, 0, pages(1)})) == errc::ok);
+  CHECK(code(rights.may(reuse_request{ns})) == errc::ok);
   CHECK(code(rights.may(reuse_request{foreign})) == errc::unknown_namespace);
-  CHECK(code(engine.may(reuse_request{space})) == errc::not_owner);
-  CHECK(code(rights.may(reserve_request{space, 0, mine, {}, keys(2), {}})) == errc::not_owner);
-  CHECK(code(rights.may(finish_request{space, 0, mine, pages(1)})) == errc::not_owner);
+  CHECK(code(engine.may(reuse_request{ns})) == errc::not_owner);
+  CHECK(code(rights.may(reserve_request{ns, 0, mine, {}, keys(2), {}})) == errc::not_owner);
+  CHECK(code(rights.may(finish_request{ns, 0, mine, pages(1)})) == errc::not_owner);
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
 }
 
 TEST_CASE("a client may request keys of peers in its namespace, a batch at a time", "[reception]") {
   const client_rights rights(scope());
-  CHECK(code(rights.may(prefix_fetch_request{space, {}, keys(4)})) == errc::ok);
-  CHECK(code(rights.may(prefix_fetch_request{space, {}, keys(5)})) == errc::limit_exceeded);
+  CHECK(code(rights.may(prefix_fetch_request{ns, {}, keys(4)})) == errc::ok);
+  CHECK(code(rights.may(prefix_fetch_request{ns, {}, keys(5)})) == errc::limit_exceeded);
   CHECK(code(rights.may(prefix_fetch_request{foreign, {}, keys(1)})) == errc::unknown_namespace);
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("several threads share the rights of a client", "[reception]") {
         const bool begun = rights.begin_request().has_value();
         rights.reserved(rank, granted(3));
         wrong += rights.may_place(rank, batch({{2, 5}})) ? 0 : 1;
-        rights.finished({space, rank, {me, 1}, pages(3)});
+        rights.finished({ns, rank, {me, 1}, pages(3)});
         wrong += rights.may_place(rank, batch({{2, 5}})) ? 1 : 0;
         if (begun)
           rights.end_request();

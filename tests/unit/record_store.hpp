@@ -32,7 +32,7 @@ public:
   std::vector<store::rank_record> ranks() const {
     return all<store::rank_record>(store::table::ranks, store::decode_rank);
   }
-  std::vector<store::namespace_record> spaces() const {
+  std::vector<store::namespace_record> namespaces() const {
     return all<store::namespace_record>(store::table::namespaces, store::decode_namespace);
   }
 
@@ -84,7 +84,7 @@ public:
 
   result<store::load_summary> load(store::load_visitor& visitor, unsigned) override {
     const auto now = table();
-    for (const auto& x : now.spaces())
+    for (const auto& x : now.namespaces())
       if (auto taken = visitor.on_namespace(x); !taken)
         return tl::unexpected<error>(taken.error());
     for (const auto& x : now.ranks())
@@ -95,7 +95,7 @@ public:
     const auto pages = now.pages();
     if (auto taken = visitor.on_pages(pages); !taken)
       return tl::unexpected<error>(taken.error());
-    return store::load_summary{now.spaces().size(), now.ranks().size(), pages.size()};
+    return store::load_summary{now.namespaces().size(), now.ranks().size(), pages.size()};
   }
 
   result<void> close() override { return {}; }

@@ -71,7 +71,7 @@ TEST_CASE("a lease that is refused as too large is no use of awaited keys", "[re
   r.save(own);
   REQUIRE(r.match(ours, {keys[0], keys[1]}) == 2);
   const auto refused =
-      r.state.locate({r.space, 0, ours, std::chrono::seconds(10), keys_t{keys[2], keys[3], keys[4]}}, at(0));
+      r.state.locate({r.ns, 0, ours, std::chrono::seconds(10), keys_t{keys[2], keys[3], keys[4]}}, at(0));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == errc::limit_exceeded);
   CHECK(r.evict(2).slots == 2);
@@ -145,7 +145,7 @@ TEST_CASE("an awaited page is promised to no reader: its slot is released at onc
   const auto keys = some_keys(1, 2);
   const auto made = r.fetch(keys);
   (void)r.state.take_outbox();
-  REQUIRE(r.state.invalidate({r.space, 0, {made}, {}}, at(0)));
+  REQUIRE(r.state.invalidate({r.ns, 0, {made}, {}}, at(0)));
   // The slots are suspect, since the pages were reported invalid.
   CHECK(r.for_rank(r.state.take_outbox(), 0).suspect.slots.size() == 2);
   CHECK_FALSE(r.info(keys[0]));
@@ -161,7 +161,7 @@ TEST_CASE("a location promise outlasts the wait and is not ended by a lease", "[
   home r;
   const auto keys = some_keys(1, 1);
   r.fetch(keys);
-  r.state.protect({r.space, 0, false, std::chrono::seconds(20), keys}, at(0)).value();
+  r.state.protect({r.ns, 0, false, std::chrono::seconds(20), keys}, at(0)).value();
   CHECK(r.info(keys[0])->protected_until > 0);
   CHECK(r.match(ours, keys) == 1);
   r.release(ours);
@@ -170,9 +170,9 @@ TEST_CASE("a location promise outlasts the wait and is not ended by a lease", "[
   CHECK(r.state.check_invariants() == "");
   // An existing promise on a returning key is not mistaken for a wait.
   r.save(keys, 0, {}, 30);
-  r.state.protect({r.space, 0, false, std::chrono::seconds(20), keys}, at(30)).value();
+  r.state.protect({r.ns, 0, false, std::chrono::seconds(20), keys}, at(30)).value();
   const auto made = r.locate({8, 2}, keys, 0, 30);
-  REQUIRE(r.state.invalidate({r.space, 0, {{page_ref{keys[0], made[0].where}}}, {}}, at(30)));
+  REQUIRE(r.state.invalidate({r.ns, 0, {{page_ref{keys[0], made[0].where}}}, {}}, at(30)));
   r.fetch(keys, 0, 31);
   CHECK(r.match(ours, keys, 31) == 1);
   r.release(ours, 0, 31);
@@ -184,7 +184,7 @@ TEST_CASE("a promise on an awaited key lasts for its time and no longer", "[regi
   home r;
   const auto keys = some_keys(1, 1);
   r.fetch(keys);
-  r.state.protect({r.space, 0, false, std::chrono::seconds(1), keys}, at(0)).value();
+  r.state.protect({r.ns, 0, false, std::chrono::seconds(1), keys}, at(0)).value();
   CHECK(r.evict(1).slots == 0);
   CHECK_FALSE(r.evict(1).more);
   CHECK(r.evict(1, 0, 2).slots == 1);
@@ -235,7 +235,7 @@ TEST_CASE("an awaited key that was reserved or leased when its first page arrive
   const auto keys = some_keys(1, 2);
   const auto made = r.save(keys);
   CHECK(r.match(ours, keys) == 2);
-  REQUIRE(r.state.invalidate({r.space, 0, {made}, {}}, at(0)));
+  REQUIRE(r.state.invalidate({r.ns, 0, {made}, {}}, at(0)));
   r.fetch(keys);
   r.release(ours);
   r.save(some_keys(10, 2));

@@ -24,18 +24,18 @@ struct bounded : one_registry {
 
   errc locate_as(ticket lease, const keys_t& what, const lease_bounds& bounds, std::int64_t now = 0,
                  std::int64_t seconds = 10) {
-    const auto x = state.locate({space, 0, lease, std::chrono::seconds(seconds), what, bounds}, at(now));
+    const auto x = state.locate({ns, 0, lease, std::chrono::seconds(seconds), what, bounds}, at(now));
     CHECK(state.check_invariants() == "");
     return x ? errc::ok : x.error().code;
   }
 
   errc release_as(ticket lease, std::int64_t now = 0) {
-    const auto x = state.release({space, lease, 0, 0, true}, at(now));
+    const auto x = state.release({ns, lease, 0, 0, true}, at(now));
     CHECK(state.check_invariants() == "");
     return x ? errc::ok : x.error().code;
   }
 
-  std::uint32_t leases_of(std::size_t i) { return state.look_up({space, keys[i]}, at(0)).value().leases; }
+  std::uint32_t leases_of(std::size_t i) { return state.look_up({ns, keys[i]}, at(0)).value().leases; }
 
   keys_t keys;
 };
@@ -53,7 +53,7 @@ TEST_CASE("one caller leases at most its share of the keys", "[registry]") {
   // A key that it holds already does not count again.
   CHECK(r.locate_as({1, 2}, r.first(10), half) == errc::ok);
   // Nothing of a refused lease is left: it cannot be renewed.
-  CHECK_FALSE(r.state.renew({r.space, {1, 3}, std::chrono::seconds(1)}, at(0)));
+  CHECK_FALSE(r.state.renew({r.ns, {1, 3}, std::chrono::seconds(1)}, at(0)));
   // Other callers have their own share, and requests for local clients have no bound.
   CHECK(r.locate_as(bob, r.part(10, 10), half) == errc::ok);
   CHECK(r.locate_as({3, 1}, r.keys, {}) == errc::ok);
@@ -70,7 +70,7 @@ TEST_CASE("one caller leases at most its share of the keys", "[registry]") {
 TEST_CASE("a match beyond the share of the caller leases nothing", "[registry]") {
   bounded r(20);
   const auto match = [&](ticket lease, std::size_t n) {
-    return r.state.match({r.space, lease, std::chrono::seconds(5), r.first(n), half}, at(0));
+    return r.state.match({r.ns, lease, std::chrono::seconds(5), r.first(n), half}, at(0));
   };
   CHECK(match(alice, 11).error().code == errc::limit_exceeded);
   CHECK(r.leases_of(0) == 0);
@@ -99,7 +99,7 @@ TEST_CASE("locations that readers received count with their leases until they ex
   bounded r(20);
   constexpr std::uint32_t quarter = whole_share / 4;
   const auto protect = [&](const keys_t& what, std::int64_t now) {
-    const auto x = r.state.protect({r.space, 0, false, std::chrono::seconds(10), what, quarter}, at(now));
+    const auto x = r.state.protect({r.ns, 0, false, std::chrono::seconds(10), what, quarter}, at(now));
     CHECK(r.state.check_invariants() == "");
     return x ? errc::ok : x.error().code;
   };
@@ -114,17 +114,17 @@ TEST_CASE("locations that readers received count with their leases until they ex
   CHECK(protect(r.part(5, 4), 12) == errc::ok);
   CHECK(protect(r.part(9, 1), 12) == errc::limit_exceeded);
   // Without a bound the request is granted.
-  CHECK(r.state.protect({r.space, 0, false, std::chrono::seconds(10), r.keys}, at(12)).has_value());
+  CHECK(r.state.protect({r.ns, 0, false, std::chrono::seconds(10), r.keys}, at(12)).has_value());
 }
 
 TEST_CASE("the share is a part of the capacity of the namespace, even while it is empty", "[registry]") {
   one_registry r;
-  must(r.state.add_rank(r.space, 0, 40));
+  must(r.state.add_rank(r.ns, 0, 40));
   const auto keys = some_keys(1, 24);
   r.save(keys);
   const auto locate = [&](std::size_t n) {
     const keys_t some(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(n));
-    return r.state.locate({r.space, 0, alice, std::chrono::seconds(5), some, half}, at(0)).has_value();
+    return r.state.locate({r.ns, 0, alice, std::chrono::seconds(5), some, half}, at(0)).has_value();
   };
   CHECK_FALSE(locate(21));
   CHECK(locate(20));
@@ -158,24 +158,24 @@ TEST_CASE("pages written under another ticket cannot be finished, even when they
   const auto keys = some_keys(1, 2);
   const auto pages = one_registry::pages(keys, r.reserve(alice, keys));
   const auto finish = [&](const ticket& by) {
-    return codes(r.state.commit({r.space, 0, by, pages, true}, at(0)).value());
+    return codes(r.state.commit({r.ns, 0, by, pages, true}, at(0)).value());
   };
   CHECK(finish(bob) == std::vector<errc>{errc::not_owner, errc::not_owner});
-  CHECK(r.state.abort({r.space, 0, bob, {}, true}, at(0)).error().code == errc::not_found);
+  CHECK(r.state.abort({r.ns, 0, bob, {}, true}, at(0)).error().code == errc::not_found);
   CHECK(finish(alice) == std::vector<errc>{errc::ok, errc::ok});
   CHECK(finish(alice) == std::vector<errc>{errc::ok, errc::ok});
   CHECK(finish(bob) == std::vector<errc>{errc::not_owner, errc::not_owner});
   // Nothing is left of it, and the caller that had it gets the same answer.
-  CHECK(r.state.abort({r.space, 0, alice, {}, true}, at(0)).has_value());
+  CHECK(r.state.abort({r.ns, 0, alice, {}, true}, at(0)).has_value());
 }
 
 TEST_CASE("a lookup can trim what it added beyond a length, and nothing that the lease held before", "[registry]") {
   bounded r(20);
   const auto match = [&](const keys_t& what) {
-    return r.state.match({r.space, alice, std::chrono::seconds(5), what, half}, at(0)).value();
+    return r.state.match({r.ns, alice, std::chrono::seconds(5), what, half}, at(0)).value();
   };
   const auto trim = [&](std::uint32_t keep, std::uint32_t uses) {
-    CHECK(r.state.release({r.space, alice, keep, uses}, at(0)).has_value());
+    CHECK(r.state.release({r.ns, alice, keep, uses}, at(0)).has_value());
     CHECK(r.state.check_invariants() == "");
   };
   const auto held = [&] {

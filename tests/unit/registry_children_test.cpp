@@ -7,7 +7,7 @@ using namespace troupe;
 using namespace troupe::test;
 
 TEST_CASE("Changes of child counts are sent in requests of a bounded size, in order", "[registry]") {
-  const auto id = space_of(1).id();
+  const auto id = namespace_of(1).id();
   outbox_collector collector(id, 1, 2, false);
   constexpr std::size_t count = 2 * child_changes_max + 5;
   for (std::size_t i = 0; i < count; ++i)
@@ -17,7 +17,7 @@ TEST_CASE("Changes of child counts are sent in requests of a bounded size, in or
   collector.drain_into(out);
   std::size_t next = 0;
   for (const auto& x : out.children) {
-    CHECK(x.request.space == id);
+    CHECK(x.request.ns == id);
     CHECK(x.request.changes.size() <= child_changes_max);
     if (x.shard == 0)
       continue;
@@ -36,9 +36,9 @@ TEST_CASE("Changes of child counts are sent in requests of a bounded size, in or
 
 TEST_CASE("A shard refuses a request with more changes of child counts than the bound", "[registry]") {
   registry_state state(registry_options{.shard = 0, .shard_count = 2});
-  const auto space = space_of(1);
-  REQUIRE(state.add_namespace(space));
-  children_request children{space.id(), {}};
+  const auto ns = namespace_of(1);
+  REQUIRE(state.add_namespace(ns));
+  children_request children{ns.id(), {}};
   for (std::size_t i = 0; i <= child_changes_max; ++i)
     children.changes.items.push_back({key_of(i + 1), 1});
   const auto before = state.stats().resident_bytes;

@@ -30,7 +30,7 @@ struct home : one_registry {
   }
   /// Another node gives its lease back, and keeps these.
   result<void> kept_there(ticket lease, const keys_t& keys, std::int64_t now = 0) {
-    release_request x{space, lease, 0};
+    release_request x{ns, lease, 0};
     x.kept_there.items = keys;
     return state.release(x, at(now));
   }
@@ -150,7 +150,7 @@ TEST_CASE("a page that is erased under the lease is not evict-first when it is s
   const auto keys = some_keys(1, 2);
   const auto pages = r.save(keys);
   CHECK(r.match(theirs, keys) == 2);
-  REQUIRE(r.state.invalidate({r.space, 0, {pages}, {}}, at(0)));
+  REQUIRE(r.state.invalidate({r.ns, 0, {pages}, {}}, at(0)));
   must(r.kept_there(theirs, keys));
   CHECK(r.state.stats().evict_first_keys == 0);
   r.save(keys);
@@ -169,7 +169,7 @@ TEST_CASE("a page that is replaced under the lease is not made evict-first by th
   const auto keys = some_keys(1, 2);
   const auto pages = r.save(keys);
   CHECK(r.match(theirs, keys) == 2);
-  REQUIRE(r.state.invalidate({r.space, 0, {{pages[0]}}, {}}, at(0)));
+  REQUIRE(r.state.invalidate({r.ns, 0, {{pages[0]}}, {}}, at(0)));
   r.save({keys[0]});
   must(r.kept_there(theirs, keys));
   CHECK_FALSE(r.info(keys[0])->evict_first);
@@ -267,7 +267,7 @@ TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys"
   const auto keys = some_keys(1, 4);
   r.save(keys);
   const auto uses = [&] {
-    const auto notified = r.state.report_reuse({r.space}).value();
+    const auto notified = r.state.report_reuse({r.ns}).value();
     CHECK(notified.clock == 4);
     return reuse_counts::of_numbers(notified.counts.items).value().used[0][0];
   };
@@ -275,11 +275,11 @@ TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys"
   // For a local engine missing keys are not uses, and they are tracked.
   CHECK(r.match(ours, keys) < 4);
   const auto before = uses();
-  match_request asked{r.space, theirs, std::chrono::seconds(10), keys};
+  match_request asked{r.ns, theirs, std::chrono::seconds(10), keys};
   asked.by_peer = true;
   CHECK(r.state.match(asked, at(0)).value().matched < 4);
   r.release(ours);
-  match_request again{r.space, {7, 9}, std::chrono::seconds(10), keys};
+  match_request again{r.ns, {7, 9}, std::chrono::seconds(10), keys};
   again.by_peer = true;
   REQUIRE(r.state.match(again, at(0)));
   CHECK(uses() == before + 1);
@@ -287,15 +287,15 @@ TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys"
 
 TEST_CASE("a shard exports its statistics and imports those of others where its policy learns", "[registry]") {
   home r(make_reuse_policy);
-  const auto notified = r.state.report_reuse({r.space}).value();
+  const auto notified = r.state.report_reuse({r.ns}).value();
   CHECK(notified.clock == 0);
-  CHECK(r.state.learn_reuse({r.space, notified.counts}));
-  CHECK(r.state.learn_reuse({r.space, {}}).error().code == errc::invalid_argument);
+  CHECK(r.state.learn_reuse({r.ns, notified.counts}));
+  CHECK(r.state.learn_reuse({r.ns, {}}).error().code == errc::invalid_argument);
   CHECK(r.state.report_reuse({namespace_id{}}).error().code == errc::unknown_namespace);
   CHECK(r.state.learn_reuse({namespace_id{}, notified.counts}).error().code == errc::unknown_namespace);
   home plain(make_lru_policy);
-  CHECK(plain.state.report_reuse({plain.space}).error().code == errc::unsupported);
-  CHECK(plain.state.learn_reuse({plain.space, notified.counts}));
+  CHECK(plain.state.report_reuse({plain.ns}).error().code == errc::unsupported);
+  CHECK(plain.state.learn_reuse({plain.ns, notified.counts}));
 }
 
 } // namespace registry_evict_first_test

@@ -59,7 +59,7 @@ TEST_CASE("a key that is evicted for one rank counts for the others", "[registry
   for (rank_number rank = 0; rank < 3; ++rank)
     r.save(keys, rank);
   const auto evict = [&](rank_number rank, std::uint32_t wanted, std::uint64_t seen) {
-    return r.state.evict({r.space, rank, wanted, false, seen}, at(0)).value();
+    return r.state.evict({r.ns, rank, wanted, false, seen}, at(0)).value();
   };
   // All ranks are short and have no progress yet.
   CHECK(evict(0, 4, 0).slots == 4);
@@ -260,13 +260,13 @@ TEST_CASE("a shard waits for others to evict children of its oldest keys, unless
     if (shard_of(key_of(n), 2) == 0)
       mine.push_back(key_of(n));
   const auto count = [&](const key_digest& key, std::int64_t delta) {
-    must(r.state.count_children({r.space, std::vector<child_delta>{{key, delta}}}, at(0)));
+    must(r.state.count_children({r.ns, std::vector<child_delta>{{key, delta}}}, at(0)));
   };
   for (const auto& key : mine)
     r.save({key});
   for (std::size_t i = 0; i < 9; ++i)
     count(mine[i], 1);
-  const auto evict = [&](bool force) { return r.state.evict({r.space, 0, 1, force}, at(0)).value(); };
+  const auto evict = [&](bool force) { return r.state.evict({r.ns, 0, 1, force}, at(0)).value(); };
   // The last one could go, and is the youngest.
   auto reply = evict(false);
   CHECK(reply.slots == 0);
@@ -358,7 +358,7 @@ TEST_CASE("a key that loses its only page below a child becomes a ghost and rele
   one_registry r;
   const auto keys = some_keys(1, 3);
   const auto saved = r.save(keys, 0, chain_parents(keys));
-  r.state.invalidate({r.space, 0, std::vector{saved[1]}}, at(0)).value();
+  r.state.invalidate({r.ns, 0, std::vector{saved[1]}}, at(0)).value();
   CHECK(r.info(keys[1])->ghost);
   CHECK(r.info(keys[0])->children == 0);
   r.save({keys[1]}, 0, {keys[0]});
@@ -397,7 +397,7 @@ TEST_CASE("children in other shards count in any order of messages", "[registry]
   CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, 1}});
 
   const auto count = [&](const key_digest& key, std::int64_t delta) {
-    return r.state.count_children({r.space, std::vector<child_delta>{{key, delta}}}, at(0));
+    return r.state.count_children({r.ns, std::vector<child_delta>{{key, delta}}}, at(0));
   };
   CHECK(count(mine, 2).has_value());
   CHECK(r.evict(1).slots == 0);
@@ -428,7 +428,7 @@ TEST_CASE("a ghost that is dropped while a batch is reserved may be a later key 
   for (std::uint64_t n = 1; mine.size() < 2; ++n)
     if (shard_of(key_of(n), 2) == 0)
       mine.push_back(key_of(n));
-  must(r.state.count_children({r.space, std::vector<child_delta>{{mine[1], -1}}}, at(0)));
+  must(r.state.count_children({r.ns, std::vector<child_delta>{{mine[1], -1}}}, at(0)));
   REQUIRE(r.info(mine[1])->children == -1);
   r.save(mine, 0, {mine[1], key_digest{}}); // the first is the second's child: its count is 0 for a moment
   CHECK(r.count(mine) == 2);
@@ -467,7 +467,7 @@ TEST_CASE("keys that name each other as parents are evicted in the end", "[regis
     int asked = 0;
     do {
       REQUIRE(++asked < 100); // else there is always more, and never anything
-      reply = r.state.evict({r.space, 0, wanted}, at(now)).value();
+      reply = r.state.evict({r.ns, 0, wanted}, at(now)).value();
     } while (reply.slots == 0 && reply.more);
     return reply.slots;
   };
@@ -487,18 +487,18 @@ TEST_CASE("the time for which children protect a key restarts when it is used", 
   one_registry r(1, {.children_hold = std::chrono::seconds(20)});
   const auto keys = some_keys(1, 2);
   r.save(keys, 0, chain_parents(keys));
-  const auto evict = [&](std::int64_t now) { return r.state.evict({r.space, 0, 2}, at(now)).value().slots; };
+  const auto evict = [&](std::int64_t now) { return r.state.evict({r.ns, 0, 2}, at(now)).value().slots; };
   const auto hold_child = [&](std::int64_t now) {
-    REQUIRE(r.state.locate({r.space, 0, bob, std::chrono::seconds(500), keys_t{keys[1]}}, at(now)).has_value());
+    REQUIRE(r.state.locate({r.ns, 0, bob, std::chrono::seconds(500), keys_t{keys[1]}}, at(now)).has_value());
   };
   hold_child(0);
   CHECK(evict(10) == 0); // it would be the parent's turn
   SECTION("under a lease") {
-    REQUIRE(r.state.locate({r.space, 0, alice, std::chrono::seconds(5), keys_t{keys[0]}}, at(25)).has_value());
+    REQUIRE(r.state.locate({r.ns, 0, alice, std::chrono::seconds(5), keys_t{keys[0]}}, at(25)).has_value());
     r.state.tick(at(30));
   }
   SECTION("under protection") {
-    r.state.protect({r.space, 0, false, std::chrono::seconds(5), keys_t{keys[0]}}, at(25)).value();
+    r.state.protect({r.ns, 0, false, std::chrono::seconds(5), keys_t{keys[0]}}, at(25)).value();
   }
   CHECK(evict(35) == 0);
   CHECK(evict(54) == 0);
@@ -519,10 +519,10 @@ TEST_CASE("a parent cycle over two shards is evicted in the end", "[registry]") 
     ++n;
   const auto theirs = key_of(n);
   r.save({mine}, 0, {theirs});
-  must(r.state.count_children({r.space, std::vector<child_delta>{{theirs, 0}, {mine, 1}}}, at(0)));
+  must(r.state.count_children({r.ns, std::vector<child_delta>{{theirs, 0}, {mine, 1}}}, at(0)));
   r.state.take_outbox();
-  CHECK(r.state.evict({r.space, 0, 1}, at(100)).value().slots == 0);
-  CHECK(r.state.evict({r.space, 0, 1}, at(121)).value().slots == 1);
+  CHECK(r.state.evict({r.ns, 0, 1}, at(100)).value().slots == 0);
+  CHECK(r.state.evict({r.ns, 0, 1}, at(121)).value().slots == 1);
   // The other shard is notified and has a key without children.
   const auto out = r.state.take_outbox();
   REQUIRE(out.children.size() == 1);

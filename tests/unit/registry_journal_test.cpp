@@ -18,7 +18,7 @@ constexpr std::chrono::sys_seconds today{std::chrono::seconds(1'800'000'000)};
 
 struct world {
   namespace_spec spec = sample_namespace(2).spec;
-  namespace_id space = spec.id();
+  namespace_id ns = spec.id();
   journal log;
   std::uint64_t sequence = 0;
   record_table disk;
@@ -29,9 +29,9 @@ struct world {
   }
 
   void publish(std::uint64_t n, slot_ref where, incarnation_number incarnation = 3, key_digest parent = {}) {
-    change(page_published{{space, key_number(n), parent, where, 0, 0}, incarnation});
+    change(page_published{{ns, key_number(n), parent, where, 0, 0}, incarnation});
   }
-  void unpublish(std::uint64_t n) { change(page_unpublished{space, key_number(n), 0}); }
+  void unpublish(std::uint64_t n) { change(page_unpublished{ns, key_number(n), 0}); }
 
   void write() {
     while (auto batch = log.begin_write()) {
@@ -46,21 +46,21 @@ struct world {
 TEST_CASE("journal: a page is stored with its parent and incarnation", "[registry][journal]") {
   world w;
   w.change(namespace_added{std::make_shared<const namespace_spec>(w.spec), {false, true, 9, namespace_origin::wire}});
-  w.change(rank_added{w.space, 0, 100, 3});
+  w.change(rank_added{w.ns, 0, 100, 3});
   w.publish(1, {4, 7}, 3, key_number(5));
   w.publish(2, {5, 8});
   w.write();
-  CHECK(w.disk.pages() == std::vector<store::page_record>{{w.space, key_number(1), 0, {4, 7}, key_number(5), 3},
-                                                          {w.space, key_number(2), 0, {5, 8}, {}, 3}});
-  CHECK(w.disk.ranks() == std::vector<store::rank_record>{{w.space, 0, 100, 3}});
+  CHECK(w.disk.pages() == std::vector<store::page_record>{{w.ns, key_number(1), 0, {4, 7}, key_number(5), 3},
+                                                          {w.ns, key_number(2), 0, {5, 8}, {}, 3}});
+  CHECK(w.disk.ranks() == std::vector<store::rank_record>{{w.ns, 0, 100, 3}});
   store::namespace_record made;
-  made.id = w.space;
+  made.id = w.ns;
   made.spec = w.spec;
   made.slot_index = true;
   made.max_ranks = 9;
   made.created = today;
-  made.origin = store::space_origin::wire;
-  CHECK(w.disk.spaces() == std::vector<store::namespace_record>{made});
+  made.origin = store::stored_origin::wire;
+  CHECK(w.disk.namespaces() == std::vector<store::namespace_record>{made});
 }
 
 TEST_CASE("journal: a batch that the store refused is written before later changes", "[registry][journal]") {
@@ -75,8 +75,8 @@ TEST_CASE("journal: a batch that the store refused is written before later chang
   CHECK_FALSE(w.log.durable());
   w.write();
   CHECK(w.log.durable());
-  CHECK(w.disk.pages() == std::vector<store::page_record>{{w.space, key_number(3), 0, {4, 8}, {}, 3},
-                                                          {w.space, key_number(2), 0, {5, 7}, {}, 3}});
+  CHECK(w.disk.pages() == std::vector<store::page_record>{{w.ns, key_number(3), 0, {4, 8}, {}, 3},
+                                                          {w.ns, key_number(2), 0, {5, 7}, {}, 3}});
 }
 
 TEST_CASE("journal: a refused batch completes no waiter, and later all complete in order", "[registry][journal]") {
@@ -98,9 +98,9 @@ TEST_CASE("journal: a refused batch completes no waiter, and later all complete 
 
 TEST_CASE("journal: a removed namespace leaves nothing in the store", "[registry][journal]") {
   world w;
-  const auto other = space_number(99);
+  const auto other = namespace_number(99);
   w.change(namespace_added{std::make_shared<const namespace_spec>(w.spec), {}});
-  w.change(rank_added{w.space, 0, 100, 3});
+  w.change(rank_added{w.ns, 0, 100, 3});
   w.publish(1, {4, 7});
   w.change(rank_added{other, 0, 100, 4});
   w.change(page_published{{other, key_number(1), {}, {1, 1}, 0, 0}, 4});
@@ -108,9 +108,9 @@ TEST_CASE("journal: a removed namespace leaves nothing in the store", "[registry
   if (written_before)
     w.write();
   w.publish(2, {5, 7});
-  w.change(namespace_removed{w.space});
+  w.change(namespace_removed{w.ns});
   w.write();
-  CHECK(w.disk.spaces().empty());
+  CHECK(w.disk.namespaces().empty());
   CHECK(w.disk.ranks() == std::vector<store::rank_record>{{other, 0, 100, 4}});
   CHECK(w.disk.pages() == std::vector<store::page_record>{{other, key_number(1), 0, {1, 1}, {}, 4}});
 }

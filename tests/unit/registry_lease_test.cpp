@@ -32,8 +32,8 @@ TEST_CASE("a namespace is registered once with one identity", "[registry]") {
   CHECK(refused.error().text.find("further_layers") == std::string::npos);
   other.name = "other";
   CHECK(r.state.add_namespace(other).has_value());
-  CHECK(r.state.add_namespace(space_of(0, "none")).error().code == errc::invalid_argument);
-  CHECK(r.state.add_namespace(space_of(70000, "all")).error().code == errc::invalid_argument);
+  CHECK(r.state.add_namespace(namespace_of(0, "none")).error().code == errc::invalid_argument);
+  CHECK(r.state.add_namespace(namespace_of(70000, "all")).error().code == errc::invalid_argument);
   CHECK(r.state.stats().refused == 3);
 }
 
@@ -68,14 +68,14 @@ TEST_CASE("layers of other shapes make another namespace, and the error names th
 
 TEST_CASE("the number of namespaces is bounded", "[registry]") {
   one_registry r(1, {.max_namespaces = 2});
-  CHECK(r.state.add_namespace(space_of(1, "second")).has_value());
-  CHECK(r.state.add_namespace(space_of(1, "third")).error().code == errc::limit_exceeded);
-  CHECK(r.state.add_namespace(space_of(1, "second")).has_value());
+  CHECK(r.state.add_namespace(namespace_of(1, "second")).has_value());
+  CHECK(r.state.add_namespace(namespace_of(1, "third")).error().code == errc::limit_exceeded);
+  CHECK(r.state.add_namespace(namespace_of(1, "second")).has_value());
 }
 
 TEST_CASE("two namespaces never share a key", "[registry]") {
   one_registry r;
-  const auto other = space_of(1, "other");
+  const auto other = namespace_of(1, "other");
   must(r.state.add_namespace(other));
   const auto keys = some_keys(1, 3);
   r.save(keys);
@@ -95,8 +95,8 @@ TEST_CASE("a match returns the leading complete keys only", "[registry]") {
   CHECK(r.count({}) == 0);
   CHECK(r.state.stats().complete_keys == 4);
   CHECK(r.state.stats().keys == 5);
-  CHECK(r.state.is_complete(r.space, keys[0]));
-  CHECK_FALSE(r.state.is_complete(r.space, keys[2]));
+  CHECK(r.state.is_complete(r.ns, keys[0]));
+  CHECK_FALSE(r.state.is_complete(r.ns, keys[2]));
   CHECK(r.state.check_invariants() == "");
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("no match creates no lease", "[registry]") {
   CHECK(r.match(alice, some_keys(1, 3)) == 0);
   CHECK(r.state.stats().leases == 0);
   r.release(alice);
-  CHECK(r.state.renew({r.space, alice, std::chrono::seconds(1)}, at(0)).error().code == errc::not_found);
+  CHECK(r.state.renew({r.ns, alice, std::chrono::seconds(1)}, at(0)).error().code == errc::not_found);
   CHECK(r.state.stats().refused == 0);
 }
 
@@ -191,15 +191,15 @@ TEST_CASE("leases expire, are renewed, and are found expired before the tick", "
   r.match(alice, keys, 0, 10);
   r.match(bob, {keys[0]}, 0, 5);
   CHECK(r.state.next_deadline() == at(5));
-  CHECK(r.state.renew({r.space, bob, std::chrono::seconds(20)}, at(4)).has_value());
-  CHECK(r.state.renew({r.space, bob, std::chrono::seconds(1)}, at(4)).has_value()); // never shortens
+  CHECK(r.state.renew({r.ns, bob, std::chrono::seconds(20)}, at(4)).has_value());
+  CHECK(r.state.renew({r.ns, bob, std::chrono::seconds(1)}, at(4)).has_value()); // never shortens
   CHECK_FALSE(r.state.tick(at(9)));
   CHECK(r.state.stats().leases == 2);
   r.state.tick(at(10));
   CHECK(r.state.stats().leases == 1);
   CHECK(r.info(keys[0])->leases == 1);
   CHECK(r.info(keys[1])->leases == 0);
-  CHECK(r.state.renew({r.space, bob, std::chrono::seconds(1)}, at(24)).error().code == errc::not_found);
+  CHECK(r.state.renew({r.ns, bob, std::chrono::seconds(1)}, at(24)).error().code == errc::not_found);
   CHECK(r.info(keys[0])->leases == 0);
   CHECK(r.state.stats().expired_leases == 2);
 
@@ -232,7 +232,7 @@ TEST_CASE("the work per tick is bounded, even for one long lease", "[registry]")
   CHECK(r.info(keys[24])->leases == 0);
   CHECK(r.info(keys[0])->leases == 1);
   CHECK(r.state.check_invariants() == "");
-  CHECK(r.state.renew({r.space, bob, std::chrono::seconds(1)}, at(6)).error().code == errc::not_found);
+  CHECK(r.state.renew({r.ns, bob, std::chrono::seconds(1)}, at(6)).error().code == errc::not_found);
   CHECK(r.state.tick(at(6)));
   CHECK_FALSE(r.state.tick(at(6)));
   CHECK(r.info(keys[0])->leases == 0);
@@ -278,11 +278,11 @@ TEST_CASE("registry: locate reports on request which pages are in the slab", "[r
   const auto pages = r.pages(keys, r.reserve(writer, keys, 0));
   r.commit(writer, {pages[0], pages[2]}, 0);
   const auto asked = [&](bool tell) {
-    return r.state.locate({r.space, 0, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value().in_slab.items;
+    return r.state.locate({r.ns, 0, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value().in_slab.items;
   };
   using notified = std::vector<std::uint8_t>;
   CHECK(asked(true).empty());
-  const auto rank = residence->add(r.space, 0, 100);
+  const auto rank = residence->add(r.ns, 0, 100);
   CHECK(asked(true) == notified{1, 0, 1});
   rank->set_unwritten(pages[0].where.slot);
   CHECK(asked(true) == notified{0, 0, 1});
@@ -303,13 +303,13 @@ TEST_CASE("registry: a lookup reports on request which pages are in memory on al
     r.commit(ticket{50, rank + 1U}, pages.back(), rank);
   }
   const auto asked = [&](bool tell) {
-    return r.state.match({r.space, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value();
+    return r.state.match({r.ns, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value();
   };
   using notified = std::vector<std::uint8_t>;
   // The memory of one rank is unknown here.
-  const auto first = residence->add(r.space, 0, 100);
+  const auto first = residence->add(r.ns, 0, 100);
   CHECK(asked(true).on_disk.items.empty());
-  const auto second = residence->add(r.space, 1, 100);
+  const auto second = residence->add(r.ns, 1, 100);
   CHECK(asked(true).on_disk.items == notified{1, 1, 1, 1});
   for (const auto& page : pages[0])
     first->set(page.where.slot);
@@ -321,7 +321,7 @@ TEST_CASE("registry: a lookup reports on request which pages are in memory on al
   CHECK(asked(true).on_disk.items == notified{0, 1, 1, 1});
   CHECK(asked(false).on_disk.items.empty());
   CHECK(asked(false).matched == 4);
-  residence->remove(r.space, 1);
+  residence->remove(r.ns, 1);
   CHECK(asked(true).on_disk.items.empty());
 }
 
@@ -335,7 +335,7 @@ TEST_CASE("invalid lookups are refused, counted, and change nothing", "[registry
   r.save(keys, 0);
   r.save(keys, 1);
   const auto match = [&](ticket lease, keys_t wanted, duration lease_for = std::chrono::seconds(1)) {
-    const auto reply = r.state.match({r.space, lease, lease_for, std::move(wanted)}, at(0));
+    const auto reply = r.state.match({r.ns, lease, lease_for, std::move(wanted)}, at(0));
     return reply ? errc::ok : reply.error().code;
   };
   CHECK(match(alice, some_keys(1, 5)) == errc::limit_exceeded);
@@ -345,7 +345,7 @@ TEST_CASE("invalid lookups are refused, counted, and change nothing", "[registry
   CHECK(match(alice, {keys[0]}, -std::chrono::seconds(1)) == errc::invalid_argument);
   CHECK(match(alice, {keys[0]}, std::chrono::seconds(61)) == errc::invalid_argument);
   CHECK(match(alice, keys) == errc::limit_exceeded); // four keys, three may be leased
-  CHECK(r.state.locate({r.space, 2, alice, std::chrono::seconds(1), keys_t{keys[0]}}, at(0)).error().code ==
+  CHECK(r.state.locate({r.ns, 2, alice, std::chrono::seconds(1), keys_t{keys[0]}}, at(0)).error().code ==
         errc::out_of_range);
   CHECK(r.state.match({{1, 2}, alice, std::chrono::seconds(1), keys_t{keys[0]}}, at(0)).error().code ==
         errc::unknown_namespace);
@@ -361,7 +361,7 @@ TEST_CASE("invalid lookups are refused, counted, and change nothing", "[registry
   CHECK(match({2, 1}, {keys[0]}) == errc::ok);
   CHECK(match({3, 1}, {keys[0]}) == errc::limit_exceeded); // of all
 
-  const auto other = space_of(1, "other");
+  const auto other = namespace_of(1, "other");
   must(r.state.add_namespace(other));
   CHECK(r.state.match({other.id(), alice, std::chrono::seconds(1), keys}, at(0)).error().code ==
         errc::invalid_argument);

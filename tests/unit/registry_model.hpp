@@ -189,14 +189,13 @@ public:
   }
 
   /// Lets the real shard evict, and does as it did if that was allowed.
-  void evict_as(registry_state& real, const namespace_id& space, rank_number rank, std::uint32_t wanted,
-                timestamp now) {
+  void evict_as(registry_state& real, const namespace_id& ns, rank_number rank, std::uint32_t wanted, timestamp now) {
     std::set<key_digest> gone;
     for (const auto& [key, k] : keys_)
       if (count(key, model_page::live) > 0)
         gone.insert(key);
-    const auto reply = real.evict({space, rank, wanted}, now).value();
-    real.for_each_key(space, [&](const key_info& info) {
+    const auto reply = real.evict({ns, rank, wanted}, now).value();
+    real.for_each_key(ns, [&](const key_info& info) {
       if (info.live > 0)
         gone.erase(info.key);
     });

@@ -124,7 +124,7 @@ public:
     REQUIRE(notified_ == model_.notified_);
     REQUIRE(real_.state.check_invariants() == "");
     std::map<key_digest, key_info> real;
-    real_.state.for_each_key(real_.space, [&](const key_info& info) { real[info.key] = info; });
+    real_.state.for_each_key(real_.ns, [&](const key_info& info) { real[info.key] = info; });
     for (std::uint64_t n = 1; n <= universe; ++n) {
       INFO("key " << n);
       model_.compare_key(key_of(n), real);
@@ -174,7 +174,7 @@ private:
     std::size_t expected = 0;
     while (expected < keys.size() && model_.is_complete(keys[expected]))
       ++expected;
-    const auto reply = real_.state.match({real_.space, lease, span_of(lease_for), keys}, now()).value();
+    const auto reply = real_.state.match({real_.ns, lease, span_of(lease_for), keys}, now()).value();
     REQUIRE(reply.matched == expected);
     model_.hold(lease, {keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(expected)}, model_.time_ + lease_for);
   }
@@ -184,7 +184,7 @@ private:
     const auto keys = some_path();
     const auto rank = some_rank();
     const auto lease_for = some_time();
-    const auto reply = real_.state.locate({real_.space, rank, lease, span_of(lease_for), keys}, now()).value();
+    const auto reply = real_.state.locate({real_.ns, rank, lease, span_of(lease_for), keys}, now()).value();
     keys_t found;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto* p = model_.page(keys[i], rank);
@@ -216,7 +216,7 @@ private:
     const auto lease = some_ticket();
     const auto lease_for = some_time();
     const auto found = model_.leases_.find(lease);
-    REQUIRE(real_.state.renew({real_.space, lease, span_of(lease_for)}, now()).has_value() ==
+    REQUIRE(real_.state.renew({real_.ns, lease, span_of(lease_for)}, now()).has_value() ==
             (found != model_.leases_.end()));
     if (found != model_.leases_.end())
       found->second.deadline = std::max(found->second.deadline, model_.time_ + lease_for);
@@ -234,7 +234,7 @@ private:
       for (const auto& key : keys)
         parents.push_back(below(5) > 0 ? parent_of(key) : key_digest{});
     const auto plan =
-        real_.state.begin_reserve({real_.space, name.second, name.first, span_of(expires_in), keys, parents}, now());
+        real_.state.begin_reserve({real_.ns, name.second, name.first, span_of(expires_in), keys, parents}, now());
     if (known != model_.reservations.end()) {
       REQUIRE(plan.has_value() == (known->second.keys == keys));
       if (!plan)
@@ -383,13 +383,13 @@ private:
         expected.push_back(errc::stale);
       }
     }
-    REQUIRE(codes(real_.state.invalidate({real_.space, rank, pages}, now()).value()) == expected);
+    REQUIRE(codes(real_.state.invalidate({real_.ns, rank, pages}, now()).value()) == expected);
     model_.settle();
   }
 
   void evict() {
     const auto rank = some_rank();
-    model_.evict_as(real_.state, real_.space, rank, static_cast<std::uint32_t>(below(4)), now());
+    model_.evict_as(real_.state, real_.ns, rank, static_cast<std::uint32_t>(below(4)), now());
   }
 
   void pass_time() {

@@ -27,12 +27,12 @@ TEST_CASE("a key is complete when every current rank has it", "[registry]") {
   const auto keys = some_keys(1, 3);
   CHECK(code_of(r.begin(keys)) == errc::out_of_range);
   CHECK(r.exists(keys) == codes_t(3, errc::not_found));
-  must(r.state.add_rank(r.space, 2, 100));
+  must(r.state.add_rank(r.ns, 2, 100));
   r.save(keys, 2);
   CHECK(r.exists(keys) == codes_t(3, errc::ok));
   CHECK(r.state.stats().complete_keys == 3);
   // A rank that is added late makes keys incomplete until it has them, and not permanently.
-  must(r.state.add_rank(r.space, 0, 100));
+  must(r.state.add_rank(r.ns, 0, 100));
   CHECK(r.exists(keys) == codes_t(3, errc::not_found));
   CHECK(r.state.stats().complete_keys == 0);
   CHECK(codes(r.protect(keys, 0, 1000, 2, true)) == codes_t(3, errc::not_found));
@@ -42,7 +42,7 @@ TEST_CASE("a key is complete when every current rank has it", "[registry]") {
   CHECK(r.state.stats().complete_keys == 1);
   r.save({keys[0], keys[2]}, 0);
   CHECK(r.state.stats().complete_keys == 3);
-  CHECK(r.state.match({r.space, alice, std::chrono::seconds(1), keys}, at(0)).value().matched == 3);
+  CHECK(r.state.match({r.ns, alice, std::chrono::seconds(1), keys}, at(0)).value().matched == 3);
   CHECK(r.state.check_invariants() == "");
 }
 
@@ -51,25 +51,25 @@ TEST_CASE("nothing is complete in a namespace without ranks", "[registry]") {
   std::uint64_t n = 1;
   while (shard_of(key_of(n), 2) != 0)
     ++n;
-  must(r.state.count_children({r.space, std::vector<child_delta>{{key_of(n), 1}}}, at(0))); // a key with no page at all
+  must(r.state.count_children({r.ns, std::vector<child_delta>{{key_of(n), 1}}}, at(0))); // a key with no page at all
   CHECK(r.exists({key_of(n)}) == codes_t{errc::not_found});
-  CHECK(r.state.match({r.space, alice, std::chrono::seconds(1), keys_t{key_of(n)}}, at(0)).value().matched == 0);
+  CHECK(r.state.match({r.ns, alice, std::chrono::seconds(1), keys_t{key_of(n)}}, at(0)).value().matched == 0);
   CHECK(r.state.stats().complete_keys == 0);
   CHECK(r.state.check_invariants() == "");
 }
 
 TEST_CASE("a rank is registered once, with one number of slots", "[registry]") {
   slot_client_registry r(0);
-  must(r.state.add_rank(r.space, 1, 100));
+  must(r.state.add_rank(r.ns, 1, 100));
   r.save(some_keys(1, 2), 1);
-  CHECK(code_of(r.state.add_rank(r.space, 1, 100)) == errc::ok);
+  CHECK(code_of(r.state.add_rank(r.ns, 1, 100)) == errc::ok);
   CHECK(r.exists(some_keys(1, 2)) == codes_t(2, errc::ok));
-  const auto other = r.state.add_rank(r.space, 1, 200);
+  const auto other = r.state.add_rank(r.ns, 1, 200);
   REQUIRE(code_of(other) == errc::identity_mismatch);
   CHECK(other.error().text.find("100") != std::string::npos);
   CHECK(other.error().text.find("200") != std::string::npos);
-  CHECK(code_of(r.state.add_rank(r.space, 4, 100)) == errc::out_of_range); // max_ranks is 4
-  CHECK(code_of(r.state.add_rank(r.space, 3, 0)) == errc::invalid_argument);
+  CHECK(code_of(r.state.add_rank(r.ns, 4, 100)) == errc::out_of_range); // max_ranks is 4
+  CHECK(code_of(r.state.add_rank(r.ns, 3, 0)) == errc::invalid_argument);
   CHECK(code_of(r.state.add_rank({5, 5}, 0, 1)) == errc::unknown_namespace);
   CHECK(r.state.stats().refused == 4);
   CHECK(r.info().ranks.size() == 1);
@@ -81,8 +81,8 @@ TEST_CASE("the ranks of a fixed namespace exist from the start, and registration
   const auto keys = some_keys(1, 1);
   r.save(keys, 0);
   CHECK(r.exists(keys) == codes_t{errc::not_found});
-  CHECK(code_of(r.state.add_rank(r.space, 2, 10)) == errc::out_of_range);
-  CHECK(code_of(r.state.add_rank(r.space, 1, 11)) == errc::identity_mismatch);
+  CHECK(code_of(r.state.add_rank(r.ns, 2, 10)) == errc::out_of_range);
+  CHECK(code_of(r.state.add_rank(r.ns, 1, 11)) == errc::identity_mismatch);
   r.save(keys, 1);
   CHECK(r.exists(keys) == codes_t{errc::ok});
 }
@@ -97,11 +97,11 @@ TEST_CASE("options are part of the identity of a namespace and are checked", "[r
   REQUIRE(code_of(refused) == errc::identity_mismatch);
   CHECK(refused.error().text.find("slot_index 1 is not 0") != std::string::npos);
   CHECK(refused.error().text.find("max_ranks 4 is not 8") != std::string::npos);
-  CHECK(code_of(r.state.add_namespace(space_of(2, "x"), automatic)) == errc::invalid_argument);
-  CHECK(code_of(r.state.add_namespace(space_of(0, "x"), {true, true, 0})) == errc::invalid_argument);
-  CHECK(code_of(r.state.add_namespace(space_of(0, "x"), {true, true, 5000})) == errc::invalid_argument);
-  CHECK(code_of(r.state.add_namespace(space_of(0, "x"), {})) == errc::invalid_argument);
-  CHECK(r.state.describe({}).value().spaces.size() == 1);
+  CHECK(code_of(r.state.add_namespace(namespace_of(2, "x"), automatic)) == errc::invalid_argument);
+  CHECK(code_of(r.state.add_namespace(namespace_of(0, "x"), {true, true, 0})) == errc::invalid_argument);
+  CHECK(code_of(r.state.add_namespace(namespace_of(0, "x"), {true, true, 5000})) == errc::invalid_argument);
+  CHECK(code_of(r.state.add_namespace(namespace_of(0, "x"), {})) == errc::invalid_argument);
+  CHECK(r.state.describe({}).value().namespaces.size() == 1);
 }
 
 TEST_CASE("pages of all ranks are evicted together, whichever of the ranks is full", "[registry]") {
@@ -145,14 +145,14 @@ TEST_CASE("erasing skips pages that are being written, and slots held by readers
   const auto k = some_keys(1, 2);
   const auto slots = r.save(k, 0);
   const auto given = r.allocate({k[0]}, 1);
-  r.state.match({r.space, alice, std::chrono::seconds(5), {}}, at(0)).value();
-  r.state.locate({r.space, 0, alice, std::chrono::seconds(5), keys_t{k[1]}}, at(0)).value();
+  r.state.match({r.ns, alice, std::chrono::seconds(5), {}}, at(0)).value();
+  r.state.locate({r.ns, 0, alice, std::chrono::seconds(5), keys_t{k[1]}}, at(0)).value();
   r.given_back();
   CHECK(r.erase(k) == codes_t{errc::ok, errc::ok});
   CHECK(r.given_back() == slots_t{slots[0]});
   CHECK(r.confirm({{k[0], given[0].where.slot}}, 1) == codes_t{errc::ok});
   CHECK(r.exists({k[0]}, 1) == codes_t{errc::ok});
-  must(r.state.release({r.space, alice, 0}, at(1)));
+  must(r.state.release({r.ns, alice, 0}, at(1)));
   CHECK(r.given_back() == slots_t{slots[1]});
   CHECK(r.state.check_invariants() == "");
 }
@@ -168,7 +168,7 @@ TEST_CASE("a namespace is cleared in bounded parts, on one rank or on all", "[re
     std::uint64_t pages = 0;
     int calls = 0;
     do {
-      step = r.state.clear({r.space, rank, step.next}, at(0)).value();
+      step = r.state.clear({r.ns, rank, step.next}, at(0)).value();
       pages += step.pages;
       REQUIRE(++calls < 10);
       CHECK(step.pages <= 20);
@@ -186,36 +186,36 @@ TEST_CASE("a namespace is cleared in bounded parts, on one rank or on all", "[re
   CHECK(r.state.keys() == 0);
   CHECK(r.info().ranks.size() == 2); // ranks stay
   CHECK(clear(all_ranks) == 0);
-  CHECK(r.state.clear({r.space, all_ranks, 12345678}, at(0)).value().more == false);
+  CHECK(r.state.clear({r.ns, all_ranks, 12345678}, at(0)).value().more == false);
   r.save(keys, 0);
   CHECK(r.state.check_invariants() == "");
 }
 
 TEST_CASE("a namespace is removed in bounded parts, and all its slots are released", "[registry]") {
   slot_client_registry r(1, {.shard = 0, .tick_work = 4, .max_clear_looks = 10});
-  must(r.state.add_namespace(space_of(1, "other")));
+  must(r.state.add_namespace(namespace_of(1, "other")));
   const auto keys = some_keys(1, 25);
   r.save(keys);
   r.protect(keys, 0, 60'000);
   r.erase({keys[7]});
   r.given_back();
-  const auto pass = [&](bool force) { return r.state.remove_namespace({r.space, force}, at(0)); };
+  const auto pass = [&](bool force) { return r.state.remove_namespace({r.ns, force}, at(0)); };
   int calls = 1;
   for (auto reply = pass(false); reply.value().more; reply = pass(false)) {
-    CHECK(code_of(r.state.exists({r.space, all_ranks, keys})) == errc::unknown_namespace);
+    CHECK(code_of(r.state.exists({r.ns, all_ranks, keys})) == errc::unknown_namespace);
     CHECK(code_of(r.state.add_namespace(r.spec, automatic)) == errc::busy);
-    CHECK(code_of(r.state.count_children({r.space, std::vector<child_delta>{{keys[0], 1}}}, at(0))) == errc::ok);
+    CHECK(code_of(r.state.count_children({r.ns, std::vector<child_delta>{{keys[0], 1}}}, at(0))) == errc::ok);
     REQUIRE(r.state.check_invariants() == "");
     REQUIRE(++calls < 20);
   }
   CHECK(calls == 3);
   CHECK(r.given_back().size() == 25);
   CHECK(code_of(pass(false)) == errc::unknown_namespace);
-  CHECK(r.state.describe({}).value().spaces.size() == 1);
+  CHECK(r.state.describe({}).value().namespaces.size() == 1);
   CHECK(r.state.stats().keys == 0);
   CHECK_FALSE(r.state.tick(at(100)));
   // The name is free for another, in the place of the first.
-  CHECK(code_of(r.state.add_namespace(space_of(3, r.spec.name))) == errc::ok);
+  CHECK(code_of(r.state.add_namespace(namespace_of(3, r.spec.name))) == errc::ok);
   CHECK(r.state.check_invariants() == "");
 }
 
@@ -230,25 +230,25 @@ TEST_CASE("a namespace in use is removed only by force, which ends leases and re
   const auto fresh = some_keys(100, 3);
   std::size_t more_slots = 0;
   if (what == lease) {
-    r.state.match({r.space, alice, std::chrono::seconds(5), keys}, at(0)).value();
+    r.state.match({r.ns, alice, std::chrono::seconds(5), keys}, at(0)).value();
   } else if (what == shared) {
     r.allocate(fresh);
     more_slots = 3;
   } else if (what == shared_plan) {
     plan = r.begin(fresh).value().plan;
   } else {
-    plan = r.state.begin_reserve({r.space, 0, alice, std::chrono::seconds(5), fresh, {}}, at(0)).value().plan;
+    plan = r.state.begin_reserve({r.ns, 0, alice, std::chrono::seconds(5), fresh, {}}, at(0)).value().plan;
     if (what == ticketed) {
       r.state.finish_reserve(plan, r.fresh_slots(3), at(0)).value();
       more_slots = 3;
     }
   }
   r.given_back();
-  CHECK(code_of(r.state.remove_namespace({r.space, false}, at(0))) == errc::busy);
+  CHECK(code_of(r.state.remove_namespace({r.ns, false}, at(0))) == errc::busy);
   CHECK(r.exists(keys) == codes_t(9, errc::ok));
   const bool waits = what == ticketed_plan || what == shared_plan;
   for (int i = 0; i < 10; ++i) {
-    const auto reply = r.state.remove_namespace({r.space, true}, at(0));
+    const auto reply = r.state.remove_namespace({r.ns, true}, at(0));
     REQUIRE(r.state.check_invariants() == "");
     if (!reply.value().more)
       break;
@@ -256,33 +256,33 @@ TEST_CASE("a namespace in use is removed only by force, which ends leases and re
   }
   if (waits) {
     // Slots were requested: the namespace exists until they have arrived and are released.
-    CHECK(r.state.remove_namespace({r.space, true}, at(0)).value().more);
+    CHECK(r.state.remove_namespace({r.ns, true}, at(0)).value().more);
     const auto late = r.fresh_slots(3);
     CHECK(r.state.finish_reserve(plan, late, at(0)).error().code == errc::expired);
-    CHECK_FALSE(r.state.remove_namespace({r.space, true}, at(0)).value().more);
+    CHECK_FALSE(r.state.remove_namespace({r.ns, true}, at(0)).value().more);
     more_slots = 3;
   }
   CHECK(r.given_back().size() == slots.size() + more_slots);
   CHECK(r.state.stats().leases == 0);
   CHECK(r.state.stats().reservations == 0);
   CHECK(r.state.stats().expired_reservations == 0);
-  CHECK(r.state.describe({}).value().spaces.empty());
+  CHECK(r.state.describe({}).value().namespaces.empty());
 }
 
 TEST_CASE("administrators can list namespaces, ranks and single keys", "[registry]") {
   slot_client_registry r(2, {}, automatic, 50);
-  must(r.state.add_namespace(space_of(1, "other")));
+  must(r.state.add_namespace(namespace_of(1, "other")));
   const auto k = some_keys(1, 3);
   const auto slots = r.save({k[0], k[1]}, 0, 0, {key_digest{}, k[0]});
   r.save({k[0]}, 1);
   const auto given = r.allocate({k[2], k[1]}, 1, 0, 10, {k[1], k[0]});
   r.protect({k[0]}, 0, 3000);
-  r.state.match({r.space, alice, std::chrono::seconds(5), keys_t{k[0]}}, at(0)).value();
+  r.state.match({r.ns, alice, std::chrono::seconds(5), keys_t{k[0]}}, at(0)).value();
   r.save({key_of(9)}, 0);
   r.protect({key_of(9)}, 0, 1000);
   r.erase({key_of(9)});
 
-  const auto all = r.state.describe({}).value().spaces;
+  const auto all = r.state.describe({}).value().namespaces;
   REQUIRE(all.size() == 2);
   const auto info = r.info();
   CHECK(info.spec == r.spec);
@@ -306,15 +306,15 @@ TEST_CASE("administrators can list namespaces, ranks and single keys", "[registr
   CHECK_FALSE(second.complete);
   CHECK(second.pages.items ==
         std::vector<key_page>{{0, key_page::use::live, {slots[1], 7}}, {1, key_page::use::allocated, given[1].where}});
-  CHECK(code_of(r.state.look_up({r.space, key_of(77)}, at(0))) == errc::not_found);
+  CHECK(code_of(r.state.look_up({r.ns, key_of(77)}, at(0))) == errc::not_found);
   CHECK(code_of(r.state.look_up({{1, 1}, k[0]}, at(0))) == errc::unknown_namespace);
   CHECK(r.state.stats().refused == 1);
 }
 
 TEST_CASE("the live pages of a rank are listed, part by part", "[registry]") {
   slot_client_registry r(0);
-  must(r.state.add_rank(r.space, 0, 100));
-  must(r.state.add_rank(r.space, 1, 100));
+  must(r.state.add_rank(r.ns, 0, 100));
+  must(r.state.add_rank(r.ns, 1, 100));
   const auto keys = some_keys(1, 10);
   std::vector<std::pair<key_digest, slot_number>> saved;
   for (std::size_t i = 0; i < keys.size(); ++i)
@@ -322,7 +322,7 @@ TEST_CASE("the live pages of a rank are listed, part by part", "[registry]") {
       saved.emplace_back(keys[i], slots.front());
   REQUIRE(r.begin(some_keys(20, 1))); // is no page yet
   std::vector<std::pair<key_digest, slot_number>> listed;
-  list_pages_request what{r.space, 0, 0, 4};
+  list_pages_request what{r.ns, 0, 0, 4};
   for (bool more = true; more;) {
     const auto part = r.state.list_pages(what).value();
     CHECK(part.pages.size() <= 4);
@@ -339,7 +339,7 @@ TEST_CASE("the live pages of a rank are listed, part by part", "[registry]") {
   CHECK_FALSE(r.state.list_pages(what).value().more);
   what.rank = 7;
   CHECK(code_of(r.state.list_pages(what)) == errc::out_of_range);
-  what.space = {9, 9};
+  what.ns = {9, 9};
   CHECK(code_of(r.state.list_pages(what)) == errc::unknown_namespace);
 }
 

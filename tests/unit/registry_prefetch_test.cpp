@@ -47,7 +47,7 @@ struct words {
 words take(one_registry& r) {
   words out;
   for (const auto& x : r.state.take_outbox().workers) {
-    CHECK(x.space == r.space);
+    CHECK(x.ns == r.ns);
     if (const auto* found = std::get_if<prefetch_request>(&x.what))
       out.begun.push_back({x.rank, found->lease, found->first, found->pages.items});
     else if (const auto* over = std::get_if<prefetch_end>(&x.what))
@@ -58,7 +58,7 @@ words take(one_registry& r) {
 
 std::vector<errc> dropped(one_registry& r, std::vector<page_ref> pages, rank_number rank = 0) {
   std::vector<errc> out;
-  const auto reply = r.state.drop_pages({r.space, rank, std::move(pages)}, at(0));
+  const auto reply = r.state.drop_pages({r.ns, rank, std::move(pages)}, at(0));
   REQUIRE(reply);
   for (const auto code : reply->results)
     out.push_back(static_cast<errc>(code));
@@ -128,13 +128,13 @@ TEST_CASE("io workers are notified of lookups by engines only", "[registry]") {
     r.release(alice);
   }
   SECTION("a caller with bounds, over HTTP") {
-    match_request x{r.space, alice, std::chrono::seconds(5), some_keys(0, 2)};
+    match_request x{r.ns, alice, std::chrono::seconds(5), some_keys(0, 2)};
     x.bounds.leases = 3;
     CHECK(r.state.match(x, at(0)).value().matched == 2);
     r.release(alice);
   }
   SECTION("a lookup that is refused") {
-    CHECK_FALSE(r.state.match({r.space, {}, std::chrono::seconds(5), some_keys(0, 2)}, at(0)));
+    CHECK_FALSE(r.state.match({r.ns, {}, std::chrono::seconds(5), some_keys(0, 2)}, at(0)));
   }
   CHECK(take(r).empty());
 }
@@ -163,7 +163,7 @@ TEST_CASE("pages that an io worker has dropped are misses, and their slots are r
   CHECK(dropped(r, {pages[1], older, {key_of(77), {5, 1}}}) ==
         std::vector{errc::not_found, errc::not_found, errc::not_found});
   CHECK(r.count(some_keys(0, 1)) == 1);
-  CHECK_FALSE(r.state.drop_pages({r.space, 9, pages}, at(0)));
+  CHECK_FALSE(r.state.drop_pages({r.ns, 9, pages}, at(0)));
 }
 
 TEST_CASE("the slot of a dropped page waits for the leases on its key", "[registry]") {

@@ -44,26 +44,26 @@ TEST_CASE("an empty rank can be registered with another number of slots", "[regi
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
-  CHECK(code_of(r.state.add_rank(r.space, 0, 50)) == errc::identity_mismatch);
-  const auto live = r.state.retire_rank(r.space, 0, at(0));
+  CHECK(code_of(r.state.add_rank(r.ns, 0, 50)) == errc::identity_mismatch);
+  const auto live = r.state.retire_rank(r.ns, 0, at(0));
   REQUIRE(code_of(live) == errc::identity_mismatch);
   CHECK(live.error().text.find("3 of them with pages") != std::string::npos);
   // Another rank is another matter; that it is empty is not enough.
-  CHECK(code_of(r.state.retire_rank(r.space, 1, at(0))) == errc::identity_mismatch);
-  REQUIRE(r.state.clear({r.space, 1, 0}, at(0)));
-  REQUIRE(code_of(r.state.retire_rank(r.space, 1, at(0))) == errc::ok);
-  CHECK(code_of(r.state.add_rank(r.space, 1, 70)) == errc::ok);
+  CHECK(code_of(r.state.retire_rank(r.ns, 1, at(0))) == errc::identity_mismatch);
+  REQUIRE(r.state.clear({r.ns, 1, 0}, at(0)));
+  REQUIRE(code_of(r.state.retire_rank(r.ns, 1, at(0))) == errc::ok);
+  CHECK(code_of(r.state.add_rank(r.ns, 1, 70)) == errc::ok);
   CHECK(r.info().ranks[1].slots == 70);
 
-  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 3);
-  REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
-  CHECK(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
-  REQUIRE(code_of(r.state.add_rank(r.space, 0, 50)) == errc::ok);
+  REQUIRE(r.state.clear({r.ns, all_ranks, 0}, at(0)).value().pages == 3);
+  REQUIRE(code_of(r.state.retire_rank(r.ns, 0, at(0))) == errc::ok);
+  CHECK(code_of(r.state.retire_rank(r.ns, 0, at(0))) == errc::ok);
+  REQUIRE(code_of(r.state.add_rank(r.ns, 0, 50)) == errc::ok);
   CHECK(r.info().ranks[0].slots == 50);
   // With its new slots it has to be cleared again.
-  CHECK(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::identity_mismatch);
+  CHECK(code_of(r.state.retire_rank(r.ns, 0, at(0))) == errc::identity_mismatch);
   CHECK(r.confirm({{key_of(5), 60}}) == codes_t{errc::out_of_range});
-  CHECK(code_of(r.state.retire_rank(r.space, 3, at(0))) == errc::out_of_range);
+  CHECK(code_of(r.state.retire_rank(r.ns, 3, at(0))) == errc::out_of_range);
   CHECK(code_of(r.state.retire_rank({9, 9}, 0, at(0))) == errc::unknown_namespace);
   CHECK(r.state.check_invariants().empty());
 }
@@ -72,19 +72,19 @@ TEST_CASE("a rank that is registered again drops the promises on its old slots",
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
-  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 2);
+  REQUIRE(r.state.clear({r.ns, all_ranks, 0}, at(0)).value().pages == 2);
   const auto keys = some_keys(9, 2);
   const auto other = r.allocate(keys, 1);
   const auto given = r.allocate(keys);
   r.given_back();
-  REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
-  CHECK(r.state.is_retired(r.space, 0));
+  REQUIRE(code_of(r.state.retire_rank(r.ns, 0, at(0))) == errc::ok);
+  CHECK(r.state.is_retired(r.ns, 0));
   // None is free: writers and readers may be late, and another shard may refuse.
   CHECK(r.given_back().empty());
   CHECK(r.info().ranks[0].reserved == 0);
   CHECK(r.info().ranks[0].withheld == 4);
-  REQUIRE(code_of(r.state.add_rank(r.space, 0, 50, 7)) == errc::ok);
-  CHECK_FALSE(r.state.is_retired(r.space, 0));
+  REQUIRE(code_of(r.state.add_rank(r.ns, 0, 50, 7)) == errc::ok);
+  CHECK_FALSE(r.state.is_retired(r.ns, 0));
   CHECK(r.given_back().empty());
   CHECK(r.info().ranks[0].withheld == 0);
   CHECK(r.state.check_invariants().empty());
@@ -112,13 +112,13 @@ TEST_CASE("a rank that keeps its allocator after all releases no slot early", "[
   slot_client_registry r(1, {}, {true, true, 4}, 100);
   const auto notified = r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
-  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 2);
+  REQUIRE(r.state.clear({r.ns, all_ranks, 0}, at(0)).value().pages == 2);
   const auto given = r.allocate(some_keys(9, 1), 0, 0, 3);
   r.given_back();
-  REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(1))) == errc::ok);
+  REQUIRE(code_of(r.state.retire_rank(r.ns, 0, at(1))) == errc::ok);
   // Another shard has refused: it has a page.
-  REQUIRE(code_of(r.state.add_rank(r.space, 0, 100)) == errc::ok);
-  CHECK_FALSE(r.state.is_retired(r.space, 0));
+  REQUIRE(code_of(r.state.add_rank(r.ns, 0, 100)) == errc::ok);
+  CHECK_FALSE(r.state.is_retired(r.ns, 0));
   CHECK(r.confirm({{some_keys(9, 1)[0], given[0].where.slot}}, 0, 1)[0] != errc::ok);
   r.tick(2);
   CHECK(r.given_back().empty());
@@ -135,22 +135,22 @@ TEST_CASE("a rank that keeps its allocator after all releases no slot early", "[
 
 TEST_CASE("a rank that is registered again takes no slots that were requested before", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
-  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)));
+  REQUIRE(r.state.clear({r.ns, all_ranks, 0}, at(0)));
   const auto keys = some_keys(1, 2);
   const auto asked = r.begin(keys).value();
   REQUIRE(asked.what == reserve_plan::kind::needs_slots);
-  const reserve_request with_ticket{r.space, 0, {5, 1}, std::chrono::seconds(5), some_keys(20, 1), {}};
+  const reserve_request with_ticket{r.ns, 0, {5, 1}, std::chrono::seconds(5), some_keys(20, 1), {}};
   const auto owned = r.state.begin_reserve(with_ticket, at(0)).value();
   const auto owned_slot = r.fresh_slots(1);
   REQUIRE(r.state.finish_reserve(owned.plan, owned_slot, at(0)));
-  REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
+  REQUIRE(code_of(r.state.retire_rank(r.ns, 0, at(0))) == errc::ok);
   CHECK(r.given_back().empty());
-  REQUIRE(code_of(r.state.add_rank(r.space, 0, 50, 7)) == errc::ok);
+  REQUIRE(code_of(r.state.add_rank(r.ns, 0, 50, 7)) == errc::ok);
   // The allocator gets the requested slots back from the requester.
   const auto late = r.state.finish_reserve(asked.plan, {}, at(1));
   REQUIRE_FALSE(late);
   CHECK(late.error().code == errc::expired);
-  finish_request commit{r.space, 0, {5, 1}, {}};
+  finish_request commit{r.ns, 0, {5, 1}, {}};
   commit.pages.items.push_back({some_keys(20, 1)[0], owned_slot[0]});
   CHECK(r.state.commit(commit, at(1)).value().results[0] == static_cast<std::uint8_t>(errc::expired));
   CHECK(r.allocate(keys, 0, 1)[0].code() == errc::ok);
@@ -162,13 +162,13 @@ TEST_CASE("a rank keeps its slots while leases hold any of them, since leases ca
   const auto keys = some_keys(1, 2);
   r.save(keys);
   const ticket lease{5, 1};
-  REQUIRE(r.state.locate({r.space, 0, lease, std::chrono::seconds(5), keys}, at(0)));
-  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 2);
-  const auto refused = r.state.retire_rank(r.space, 0, at(0));
+  REQUIRE(r.state.locate({r.ns, 0, lease, std::chrono::seconds(5), keys}, at(0)));
+  REQUIRE(r.state.clear({r.ns, all_ranks, 0}, at(0)).value().pages == 2);
+  const auto refused = r.state.retire_rank(r.ns, 0, at(0));
   REQUIRE(code_of(refused) == errc::busy);
   CHECK(refused.error().text.find("2 slots whose keys are leased") != std::string::npos);
-  REQUIRE(r.state.release({r.space, lease, 0, 0, true}, at(0)));
-  CHECK(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
+  REQUIRE(r.state.release({r.ns, lease, 0, 0, true}, at(0)));
+  CHECK(code_of(r.state.retire_rank(r.ns, 0, at(0))) == errc::ok);
 }
 
 TEST_CASE("keys beyond the memory replace evictable ones or are answered full", "[registry][memory]") {
@@ -188,7 +188,7 @@ TEST_CASE("keys beyond the memory replace evictable ones or are answered full", 
   // Leased keys cannot go.
   const auto there = r.state.stats().keys;
   std::vector<key_digest> all;
-  r.state.for_each_key(r.space, [&](const key_info& x) { all.push_back(x.key); });
+  r.state.for_each_key(r.ns, [&](const key_info& x) { all.push_back(x.key); });
   for (std::size_t at = 0; at < all.size(); at += 8000)
     r.locate(r.next_ticket(), {all.begin() + static_cast<std::ptrdiff_t>(at),
                                all.begin() + static_cast<std::ptrdiff_t>(std::min(at + 8000, all.size()))});
@@ -216,15 +216,15 @@ TEST_CASE("leases are refused when the memory is used up and granted when it is 
   const auto lasting = memory_budget::lasting_part(how.memory->limit()) - how.memory->used();
   how.memory->take_anyway(lasting);
   CHECK_FALSE(how.memory->has_room(1));
-  CHECK(r.state.locate({r.space, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
+  CHECK(r.state.locate({r.ns, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
   const auto room = how.memory->limit() - how.memory->used();
   how.memory->take_anyway(room);
-  const auto refused = r.state.locate({r.space, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0));
+  const auto refused = r.state.locate({r.ns, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == errc::limit_exceeded);
   CHECK(refused.error().text.find("registry.memory_bytes") != std::string::npos);
   how.memory->give_back(room);
-  CHECK(r.state.locate({r.space, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
+  CHECK(r.state.locate({r.ns, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
 }
 
 TEST_CASE("a removed namespace releases its memory", "[registry][memory]") {
@@ -233,7 +233,7 @@ TEST_CASE("a removed namespace releases its memory", "[registry][memory]") {
   registry_state state(how);
   const auto before = how.memory->used();
   for (int round = 0; round < 5; ++round) {
-    const auto spec = space_of(1, "n" + std::to_string(round));
+    const auto spec = namespace_of(1, "n" + std::to_string(round));
     must(state.add_namespace(spec));
     for (std::uint64_t first = 1; first < 20'000; first += 1000) {
       const auto plan =

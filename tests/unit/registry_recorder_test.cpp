@@ -124,7 +124,7 @@ TEST_CASE("a registry reports lookups and parents to its recorder", "[registry]"
   registry_options how;
   how.recorder = std::make_shared<request_recorder>(1000);
   one_registry r(1, how);
-  must(r.state.add_rank(r.space, 0, 100));
+  must(r.state.add_rank(r.ns, 0, 100));
   const auto path = keys({11, 12, 13});
   r.count(path);
   r.save(path, 0, parents({11, 12, 13}));

@@ -277,7 +277,7 @@ TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]")
   const auto one = r.save(keys, 1);
   r.state.take_outbox();
   const auto invalidate = [&](rank_number rank, std::vector<page_ref> pages) {
-    return codes(r.state.invalidate({r.space, rank, std::move(pages)}, at(0)).value());
+    return codes(r.state.invalidate({r.ns, rank, std::move(pages)}, at(0)).value());
   };
   auto wrong = zero[0];
   ++wrong.where.generation;
@@ -291,7 +291,7 @@ TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]")
   CHECK(r.state.stats().complete_keys == 1);
   // Pages are counted by tier if the request has one.
   const auto from = [](page_tier x) { return static_cast<std::uint8_t>(x); };
-  invalidate_request more{r.space, 1, {}, {}, {}};
+  invalidate_request more{r.ns, 1, {}, {}, {}};
   more.pages.items = {one[0], {key_of(9), {1, 1}}, one[1]};
   more.tiers.items = {from(page_tier::disk), from(page_tier::disk), from(page_tier::memory)};
   CHECK(r.state.invalidate(more, at(0)).has_value());
@@ -316,13 +316,13 @@ TEST_CASE("the slot of an invalid page is withheld until the last lease on the k
   r.match(alice, keys);
   r.match(bob, keys);
   r.state.take_outbox();
-  r.state.invalidate({r.space, 0, saved}, at(0)).value();
+  r.state.invalidate({r.ns, 0, saved}, at(0)).value();
   CHECK(r.state.take_outbox().empty());
   CHECK(r.count(keys) == 0);
   // A new writer gets another slot meanwhile.
   const auto again = r.save(keys);
   CHECK(again[0].where != saved[0].where);
-  r.state.invalidate({r.space, 0, again}, at(0)).value();
+  r.state.invalidate({r.ns, 0, again}, at(0)).value();
   r.state.take_outbox();
   r.release(alice);
   CHECK(r.state.take_outbox().empty());
@@ -350,13 +350,13 @@ TEST_CASE("invalid writes are refused, counted, and change nothing", "[registry]
   CHECK(code(r.begin(alice, keys, 0, keys)) == errc::invalid_argument); // each its own parent
   CHECK(code(r.state.begin_reserve({{1, 1}, 0, alice, std::chrono::seconds(1), keys, {}}, at(0))) ==
         errc::unknown_namespace);
-  CHECK(code(r.state.commit({r.space, 2, alice, {}}, at(0))) == errc::out_of_range);
+  CHECK(code(r.state.commit({r.ns, 2, alice, {}}, at(0))) == errc::out_of_range);
   CHECK(code(r.state.commit({{1, 1}, 0, alice, {}}, at(0))) == errc::unknown_namespace);
-  CHECK(code(r.state.commit({r.space, 0, alice, std::vector<page_ref>(5)}, at(0))) == errc::limit_exceeded);
-  CHECK(code(r.state.commit({r.space, 0, alice, std::vector<page_ref>(1)}, at(0))) == errc::invalid_argument);
-  CHECK(code(r.state.abort({r.space, 2, alice, {}}, at(0))) == errc::out_of_range);
-  CHECK(code(r.state.invalidate({r.space, 2, {}}, at(0))) == errc::out_of_range);
-  CHECK(code(r.state.evict({r.space, 2, 1}, at(0))) == errc::out_of_range);
+  CHECK(code(r.state.commit({r.ns, 0, alice, std::vector<page_ref>(5)}, at(0))) == errc::limit_exceeded);
+  CHECK(code(r.state.commit({r.ns, 0, alice, std::vector<page_ref>(1)}, at(0))) == errc::invalid_argument);
+  CHECK(code(r.state.abort({r.ns, 2, alice, {}}, at(0))) == errc::out_of_range);
+  CHECK(code(r.state.invalidate({r.ns, 2, {}}, at(0))) == errc::out_of_range);
+  CHECK(code(r.state.evict({r.ns, 2, 1}, at(0))) == errc::out_of_range);
   CHECK(code(r.state.evict({{1, 1}, 0, 1}, at(0))) == errc::unknown_namespace);
   CHECK(r.state.stats().refused == 17);
   CHECK(r.state.keys() == 0);

@@ -46,7 +46,7 @@ using lines_t = std::vector<std::string>;
 
 stored_page page_of(const slot_client_registry& r, std::uint64_t key, slot_ref where, rank_number rank = 0,
                     std::uint64_t parent = 0) {
-  return {r.space, key_of(key), parent == 0 ? key_digest{} : key_of(parent), where, rank, 0};
+  return {r.ns, key_of(key), parent == 0 ? key_digest{} : key_of(parent), where, rank, 0};
 }
 
 codes_t restore(slot_client_registry& r, const std::vector<stored_page>& pages) {
@@ -77,7 +77,7 @@ TEST_CASE("the change feed has what must survive, in order", "[registry]") {
   CHECK(words(out) == lines_t{"no page 2 rank 0", "no page 1 rank 0"});
   CHECK(out.slots.at(0).release.slots.size() == 2);
   CHECK(out.sequence == 6);
-  must(r.state.add_rank(r.space, 0, 1000));
+  must(r.state.add_rank(r.ns, 0, 1000));
   must(r.state.add_namespace(r.spec, {true, true, 4}));
   CHECK(r.state.take_outbox().changes.empty()); // known already
 }
@@ -85,15 +85,15 @@ TEST_CASE("the change feed has what must survive, in order", "[registry]") {
 TEST_CASE("pages are published with the incarnation of their rank, which is stored first", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
-  must(r.state.add_rank(r.space, 0, 1000, 77));
-  must(r.state.add_rank(r.space, 0, 1000, 77));
-  must(r.state.add_rank(r.space, 0, 1000)); // unchanged
+  must(r.state.add_rank(r.ns, 0, 1000, 77));
+  must(r.state.add_rank(r.ns, 0, 1000, 77));
+  must(r.state.add_rank(r.ns, 0, 1000)); // unchanged
   r.save(some_keys(1, 1));
   CHECK(words(r.state.take_outbox()) == lines_t{"rank 0 of 1000 life 77", "page 1 after 0 rank 0 at 0/7 life 77"});
   // Not as long as there are pages that would be the new one's.
-  CHECK(r.state.add_rank(r.space, 0, 1000, 78).error().code == errc::busy);
+  CHECK(r.state.add_rank(r.ns, 0, 1000, 78).error().code == errc::busy);
   r.erase(some_keys(1, 1));
-  must(r.state.add_rank(r.space, 0, 1000, 78));
+  must(r.state.add_rank(r.ns, 0, 1000, 78));
   CHECK(words(r.state.take_outbox()) == lines_t{"no page 1 rank 0", "rank 0 of 1000 life 78"});
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("a namespace that engines use by name alone is stored with that origin
 TEST_CASE("restored pages are protected as long as an earlier promise may last", "[registry]") {
   const auto k = some_keys(1, 1);
   const auto restored = [&](slot_client_registry& r) {
-    const std::vector<stored_page> stored{{r.space, k[0], {}, {3, 5}, 0, 0}};
+    const std::vector<stored_page> stored{{r.ns, k[0], {}, {3, 5}, 0, 0}};
     REQUIRE(codes(r.state.restore(stored).value()) == codes_t{errc::ok});
     REQUIRE(r.state.restored().has_value());
     r.tick(100);
@@ -153,9 +153,9 @@ TEST_CASE("the removal of a namespace is one change and comes first", "[registry
   slot_client_registry r(1, {.max_clear_looks = 2, .change_feed = true});
   r.save(some_keys(1, 5));
   r.state.take_outbox();
-  CHECK(r.state.remove_namespace({r.space, true}, at(0)).value().more);
+  CHECK(r.state.remove_namespace({r.ns, true}, at(0)).value().more);
   CHECK(words(r.state.take_outbox()) == lines_t{"no namespace"});
-  while (r.state.remove_namespace({r.space, true}, at(0)).value().more) {
+  while (r.state.remove_namespace({r.ns, true}, at(0)).value().more) {
   }
   CHECK(r.state.take_outbox().changes.empty());
 }
@@ -240,7 +240,7 @@ TEST_CASE("a slot that several keys claim is given to none, in any order and for
 TEST_CASE("invalid pages are not restored", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 10);
   auto elsewhere = page_of(r, 1, {1, 1});
-  elsewhere.space = {7, 7};
+  elsewhere.ns = {7, 7};
   CHECK(restore(r, {page_of(r, 1, {10, 1}), page_of(r, 1, {1, 1}, 3), page_of(r, 8, {1, 1}), page_of(r, 1, {2, 0}),
                     elsewhere}) ==
         codes_t{errc::out_of_range, errc::out_of_range, errc::ok, errc::invalid_argument, errc::unknown_namespace});
@@ -252,7 +252,7 @@ TEST_CASE("invalid pages are not restored", "[registry]") {
   CHECK(r.state.restored().value().pages == 2);
   CHECK(r.state.restored().error().code == errc::invalid_argument);
   CHECK(r.state.restore({}).error().code == errc::invalid_argument);
-  CHECK(r.state.drop_restored(r.space, 0, {}).error().code == errc::invalid_argument);
+  CHECK(r.state.drop_restored(r.ns, 0, {}).error().code == errc::invalid_argument);
   CHECK(r.state.check_invariants() == "");
 }
 
@@ -263,10 +263,9 @@ TEST_CASE("the number of pages in one restore message is bounded, and so are dro
   CHECK(codes(r.state.restore(std::span(pages).first(restored_pages_max)).value()) ==
         codes_t(restored_pages_max, errc::ok));
   const std::vector<slot_ref> lost(restored_pages_max + 1, {4, 5});
-  CHECK(r.state.drop_restored(r.space, 0, lost).error().code == errc::limit_exceeded);
+  CHECK(r.state.drop_restored(r.ns, 0, lost).error().code == errc::limit_exceeded);
   CHECK(r.exists(some_keys(1, 1)) == codes_t{errc::ok});
-  CHECK(codes(r.state.drop_restored(r.space, 0, std::span(lost).first(restored_pages_max)).value()).front() ==
-        errc::ok);
+  CHECK(codes(r.state.drop_restored(r.ns, 0, std::span(lost).first(restored_pages_max)).value()).front() == errc::ok);
 }
 
 TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]") {
@@ -274,7 +273,7 @@ TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]"
   restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});
   r.state.take_outbox();
   const std::vector<slot_ref> lost{{5, 5}, {4, 4}, {5, 5}, {6, 1}, {100000, 1}};
-  CHECK(codes(r.state.drop_restored(r.space, 0, lost).value()) ==
+  CHECK(codes(r.state.drop_restored(r.ns, 0, lost).value()) ==
         codes_t{errc::ok, errc::not_found, errc::not_found, errc::not_found, errc::not_found});
   CHECK(r.exists(some_keys(1, 2)) == codes_t{errc::ok, errc::not_found});
   CHECK(r.look_up(key_of(1)).children == 0);
@@ -291,7 +290,7 @@ TEST_CASE("a restored shard serves like any other", "[registry]") {
   restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});
   r.state.restored().value();
   CHECK(codes(r.allocate(some_keys(1, 3))) == codes_t{errc::exists, errc::exists, errc::ok});
-  CHECK(r.state.match({r.space, alice, std::chrono::seconds(1), some_keys(1, 3)}, at(0)).value().matched == 2);
+  CHECK(r.state.match({r.ns, alice, std::chrono::seconds(1), some_keys(1, 3)}, at(0)).value().matched == 2);
   CHECK(r.erase({key_of(1)}) == codes_t{errc::ok});
   CHECK(r.state.check_invariants() == "");
 }

@@ -30,13 +30,13 @@ class cluster {
 public:
   /// With `fifo`, messages between two parties stay in order, as between actors; without, only those that carry slots
   /// do, and changes of children between shards arrive in any order.
-  cluster(std::uint32_t seed, bool fifo) : random_(seed), fifo_(fifo), spec_(space_of(ranks)), space_(spec_.id()) {
+  cluster(std::uint32_t seed, bool fifo) : random_(seed), fifo_(fifo), spec_(namespace_of(ranks)), ns_(spec_.id()) {
     for (std::uint32_t s = 0; s < shards; ++s) {
       registries_.push_back(std::make_unique<registry_state>(
           registry_options{.shard = s, .shard_count = shards, .tick_work = 16, .hash_seed = seed}));
       must(registries_.back()->add_namespace(spec_, {.slot_index = true}));
       for (rank_number rank = 0; rank < ranks; ++rank)
-        must(registries_.back()->add_rank(space_, rank, slots_per_rank));
+        must(registries_.back()->add_rank(ns_, rank, slots_per_rank));
     }
     for (rank_number r = 0; r < ranks; ++r)
       allocators_.push_back(std::make_unique<allocator_state>(
@@ -115,12 +115,12 @@ public:
     for (int round = 0; round < 20; ++round)
       for (std::uint32_t s = 0; s < shards; ++s)
         for (rank_number rank = 0; rank < ranks; ++rank) {
-          REQUIRE(registries_[s]->evict({space_, rank, 1000}, now()).has_value());
+          REQUIRE(registries_[s]->evict({ns_, rank, 1000}, now()).has_value());
           flush_shard(s);
           drain();
         }
     for (const auto& registry : registries_)
-      registry->for_each_key(space_, [](const key_info& info) {
+      registry->for_each_key(ns_, [](const key_info& info) {
         INFO("key " << info.key.hi << " with " << info.children << " children, " << info.live << " pages, "
                     << info.leases << " leases, " << info.reserved << " reservations");
         CHECK(false);
@@ -193,7 +193,7 @@ private:
     const auto ticket = next_ticket();
     for (rank_number rank = 0; rank < ranks; ++rank)
       for (std::uint32_t s = 0; s < shards; ++s) {
-        reserve_request request{space_, rank, ticket, std::chrono::seconds(5), {}, {}};
+        reserve_request request{ns_, rank, ticket, std::chrono::seconds(5), {}, {}};
         for (std::size_t i = 0; i < keys.size(); ++i)
           if (shard_of(keys[i], shards) == s) {
             request.keys.items.push_back(keys[i]);
@@ -231,7 +231,7 @@ private:
       return;
     if (request.ticket.owner == 0)
       return write_as_slot_client(s, request, *reply);
-    finish_request finish{space_, request.rank, request.ticket, {}};
+    finish_request finish{ns_, request.rank, request.ticket, {}};
     for (std::size_t i = 0; i < request.keys.size(); ++i)
       if (reply->results[i].code() == errc::ok)
         finish.pages.items.push_back({request.keys[i], reply->results[i].where});
@@ -255,18 +255,17 @@ private:
     const auto parents = chain_parents(keys);
     const auto rank = static_cast<rank_number>(below(ranks));
     for (std::uint32_t s = 0; s < shards; ++s) {
-      reserve_request request{space_, rank, {}, std::chrono::seconds(5), {}, {}};
+      reserve_request request{ns_, rank, {}, std::chrono::seconds(5), {}, {}};
       for (std::size_t i = 0; i < keys.size(); ++i)
         if (shard_of(keys[i], shards) == s) {
           request.keys.items.push_back(keys[i]);
           request.parents.items.push_back(parents[i]);
         }
       send(party(303, 0), party(0, s), [this, s, request] {
-        const auto plan =
-            registries_[s]
-                ->begin_allocate({space_, request.rank, request.expires_in, request.keys, request.parents}, now(),
-                                 below(2) == 0)
-                .value();
+        const auto plan = registries_[s]
+                              ->begin_allocate({ns_, request.rank, request.expires_in, request.keys, request.parents},
+                                               now(), below(2) == 0)
+                              .value();
         flush_shard(s);
         if (plan.what == reserve_plan::kind::needs_slots)
           take(s, request, plan);
@@ -281,7 +280,7 @@ private:
     const auto fate = below(8); // some never come back
     if (fate > 0)
       send(party(303, 1), party(0, s), [this, s, request, reply, fate, until = seconds_ + 5] {
-        confirm_request written{space_, request.rank, {}};
+        confirm_request written{ns_, request.rank, {}};
         for (std::size_t i = 0; i < request.keys.size(); ++i)
           if (const auto code = reply.results[i].code(); code == errc::ok || code == errc::exists)
             written.pages.items.push_back({request.keys[i], reply.results[i].where});
@@ -309,7 +308,7 @@ private:
 
   /// The plans of all shards by number: at most one shard knows each.
   void reclaim(rank_number rank, const confirm_request& written) {
-    reclaim_request request{space_, rank, {}};
+    reclaim_request request{ns_, rank, {}};
     for (const auto& page : written.pages)
       request.slots.items.push_back(page.where.slot);
     std::vector<int> known(request.slots.size(), 0);
@@ -331,11 +330,11 @@ private:
       std::copy_if(keys.begin(), keys.end(), std::back_inserter(mine),
                    [&](const auto& key) { return shard_of(key, shards) == s; });
       send(party(304, 0), party(0, s), [this, s, mine, rank, erases = below(4) == 0] {
-        const auto found = registries_[s]->protect({space_, rank, false, std::chrono::seconds(4), mine}, now()).value();
+        const auto found = registries_[s]->protect({ns_, rank, false, std::chrono::seconds(4), mine}, now()).value();
         flush_shard(s);
         send(party(304, 0), party(0, s), [this, s, mine, rank, erases, found, until = seconds_ + 4] {
           if (erases)
-            REQUIRE(registries_[s]->erase({space_, all_ranks, mine}, now()).has_value());
+            REQUIRE(registries_[s]->erase({ns_, all_ranks, mine}, now()).has_value());
           flush_shard(s);
           send(party(304, 0), party(0, s), [this, rank, found, until] {
             for (const auto& x : found.locations)
@@ -357,7 +356,7 @@ private:
       std::copy_if(keys.begin(), keys.end(), std::back_inserter(mine),
                    [&](const auto& key) { return shard_of(key, shards) == s; });
       send(party(301, 0), party(0, s), [this, s, mine, lease, rank, fate] {
-        const auto found = registries_[s]->locate({space_, rank, lease, std::chrono::seconds(4), mine}, now()).value();
+        const auto found = registries_[s]->locate({ns_, rank, lease, std::chrono::seconds(4), mine}, now()).value();
         flush_shard(s);
         // Leased pages keep their slots: to be seen when the reader is done.
         send(party(301, 0), party(0, s), [this, s, mine, lease, rank, fate, found, until = seconds_ + 4] {
@@ -369,7 +368,7 @@ private:
             invalidate(s, rank, mine, found);
           }
           if (fate != 1) // else it expires
-            must(registries_[s]->release({space_, lease, 0}, now()));
+            must(registries_[s]->release({ns_, lease, 0}, now()));
           flush_shard(s);
         });
       });
@@ -381,7 +380,7 @@ private:
     for (std::size_t i = 0; i < keys.size(); ++i)
       if (found.locations[i].code() == errc::ok)
         pages.push_back({keys[i], found.locations[i].where});
-    REQUIRE(registries_[s]->invalidate({space_, rank, pages}, now()).has_value());
+    REQUIRE(registries_[s]->invalidate({ns_, rank, pages}, now()).has_value());
   }
 
   void tick() {
@@ -453,7 +452,7 @@ private:
       for (std::uint32_t s = 0; s < shards; ++s) {
         if (shares[s] == 0)
           continue;
-        const evict_request request{space_, rank, shares[s], shares_[rank].forced(), shares_[rank].seen(s)};
+        const evict_request request{ns_, rank, shares[s], shares_[rank].forced(), shares_[rank].seen(s)};
         ledger_.asked(rank, request.wanted);
         send(party(100, rank), party(0, s), [this, rank, s, request] {
           const auto before = registries_[s]->stats().evicted_keys;
@@ -482,7 +481,7 @@ private:
   template <class F>
   void for_each_slot(rank_number rank, F&& f) {
     for (const auto& registry : registries_)
-      registry->for_each_slot(space_, [&](rank_number r, slot_ref where, registry_state::page_use use) {
+      registry->for_each_slot(ns_, [&](rank_number r, slot_ref where, registry_state::page_use use) {
         if (r == rank)
           f(where, use);
       });
@@ -492,7 +491,7 @@ private:
     std::map<key_digest, std::int32_t> counted;
     std::map<key_digest, std::int32_t> actual;
     for (const auto& registry : registries_)
-      registry->for_each_key(space_, [&](const key_info& info) {
+      registry->for_each_key(ns_, [&](const key_info& info) {
         if (info.children != 0)
           counted[info.key] = info.children;
         if (!info.parent.is_null())
@@ -510,7 +509,7 @@ private:
   std::mt19937_64 random_;
   bool fifo_;
   namespace_spec spec_;
-  namespace_id space_;
+  namespace_id ns_;
   std::vector<std::unique_ptr<registry_state>> registries_;
   std::vector<std::unique_ptr<allocator_state>> allocators_;
   std::vector<eviction> evictions_;

@@ -30,7 +30,7 @@ struct model_plan {
 class comparison : private naive_shard {
 public:
   explicit comparison(std::uint32_t seed)
-      : random_(seed), spec_(space_of(0)), space_(spec_.id()),
+      : random_(seed), spec_(namespace_of(0)), ns_(spec_.id()),
         real_({.tick_work = 5, .max_clear_looks = 4, .change_feed = true, .hash_seed = seed}) {
     must(real_.add_namespace(spec_, {true, true, most_ranks}));
     real_.tick(now()); // time begins
@@ -85,7 +85,7 @@ public:
     REQUIRE(real_notified_ == notified_);
     REQUIRE(real_.check_invariants() == "");
     std::map<key_digest, key_info> real;
-    real_.for_each_key(space_, [&](const key_info& info) { real[info.key] = info; });
+    real_.for_each_key(ns_, [&](const key_info& info) { real[info.key] = info; });
     std::map<std::pair<key_digest, rank_number>, slot_ref> live;
     std::uint64_t complete = 0;
     for (std::uint64_t n = 1; n <= universe; ++n) {
@@ -116,17 +116,17 @@ public:
     registry_state next({.hash_seed = 5});
     must(next.add_namespace(spec_, {true, true, most_ranks}));
     for (const auto rank : ranks_)
-      must(next.add_rank(space_, rank, slots_per_rank));
+      must(next.add_rank(ns_, rank, slots_per_rank));
     std::vector<stored_page> pages;
     for (const auto& [name, where] : stored_)
-      pages.push_back({space_, name.first, parents_stored_[name], where, name.second, 0});
+      pages.push_back({ns_, name.first, parents_stored_[name], where, name.second, 0});
     std::shuffle(pages.begin(), pages.end(), random_);
     REQUIRE(codes(next.restore(pages).value()) == codes_t(pages.size(), errc::ok));
     REQUIRE(next.restored().value().pages == pages.size());
     REQUIRE(next.check_invariants() == "");
     REQUIRE(next.stats().complete_keys == real_.stats().complete_keys);
     for (const auto& [name, where] : stored_) {
-      const auto found = next.protect({space_, name.second, false, span_of(1), keys_t{name.first}}, now()).value();
+      const auto found = next.protect({ns_, name.second, false, span_of(1), keys_t{name.first}}, now()).value();
       REQUIRE(found.locations[0] == answer(errc::ok, where));
     }
   }
@@ -155,7 +155,7 @@ private:
 
   void add_rank() {
     const auto rank = static_cast<rank_number>(below(most_ranks));
-    must(real_.add_rank(space_, rank, slots_per_rank));
+    must(real_.add_rank(ns_, rank, slots_per_rank));
     ranks_.insert(rank);
   }
 
@@ -167,7 +167,7 @@ private:
       const bool there = rank == all_ranks ? is_complete(key) : state(key, rank) == model_page::live;
       expected.push_back(there ? errc::ok : errc::not_found);
     }
-    REQUIRE(codes(real_.exists({space_, rank, keys}).value()) == expected);
+    REQUIRE(codes(real_.exists({ns_, rank, keys}).value()) == expected);
   }
 
   void protect() {
@@ -175,7 +175,7 @@ private:
     const auto rank = some_rank();
     const auto lasts = some_time();
     const bool complete_only = below(2) == 0;
-    const auto reply = real_.protect({space_, rank, complete_only, span_of(lasts), keys}, now()).value();
+    const auto reply = real_.protect({ns_, rank, complete_only, span_of(lasts), keys}, now()).value();
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (state(keys[i], rank) != model_page::live || (complete_only && !is_complete(keys[i]))) {
         REQUIRE(reply.locations[i].code() == errc::not_found);
@@ -205,7 +205,7 @@ private:
     if (below(3) > 0)
       for (const auto& key : keys)
         parents.push_back(key.hi > 1 && below(5) > 0 ? key_of(key.hi / 2) : key_digest{});
-    const auto plan = real_.begin_allocate({space_, rank, span_of(lasts), keys, parents}, now(), may_wait).value();
+    const auto plan = real_.begin_allocate({ns_, rank, span_of(lasts), keys, parents}, now(), may_wait).value();
     for (const auto& key : keys) {
       const auto* p = page(key, rank);
       if (p != nullptr && p->state == model_page::waiting && may_wait) {
@@ -302,7 +302,7 @@ private:
   void confirm() {
     const auto keys = some_path();
     const auto rank = some_rank();
-    confirm_request request{space_, rank, {}};
+    confirm_request request{ns_, rank, {}};
     for (const auto& key : keys) {
       const auto* p = page(key, rank);
       auto slot = p != nullptr ? p->where.slot : 0;
@@ -352,7 +352,7 @@ private:
     slots_t slots;
     for (auto n = below(4); n > 0; --n)
       slots.push_back(static_cast<slot_number>(below(slots_per_rank + 2)));
-    const auto real = codes(real_.reclaim({space_, rank, slots}, now()).value());
+    const auto real = codes(real_.reclaim({ns_, rank, slots}, now()).value());
     codes_t expected;
     for (const auto slot : slots)
       expected.push_back(reclaim_one(rank, slot));
@@ -384,7 +384,7 @@ private:
   void erase() {
     const auto keys = some_path();
     const auto rank = below(2) == 0 ? all_ranks : some_rank();
-    const auto real = codes(real_.erase({space_, rank, keys}, now()).value());
+    const auto real = codes(real_.erase({ns_, rank, keys}, now()).value());
     codes_t expected;
     for (const auto& key : keys)
       expected.push_back(erase_one(key, rank) > 0 ? errc::ok : errc::not_found);
@@ -396,7 +396,7 @@ private:
     std::uint64_t real = 0;
     clear_reply part;
     do {
-      part = real_.clear({space_, rank, part.next}, now()).value();
+      part = real_.clear({ns_, rank, part.next}, now()).value();
       real += part.pages;
     } while (part.more);
     std::uint64_t expected = 0;
@@ -410,7 +410,7 @@ private:
     const auto keys = some_path();
     const auto rank = some_rank();
     const auto lasts = some_time();
-    REQUIRE(real_.locate({space_, rank, name, span_of(lasts), keys}, now()).has_value());
+    REQUIRE(real_.locate({ns_, rank, name, span_of(lasts), keys}, now()).has_value());
     if (leases_.contains(name) && leases_[name].deadline <= time_) {
       leases_.erase(name);
       settle();
@@ -424,7 +424,7 @@ private:
 
   void release() {
     const ticket name{1, 1 + below(3)};
-    must(real_.release({space_, name, 0}, now()));
+    must(real_.release({ns_, name, 0}, now()));
     leases_.erase(name);
     settle();
   }
@@ -435,7 +435,7 @@ private:
     const auto rank = some_rank();
     const auto lasts = some_time();
     const ticket name{2, ++tickets_};
-    const auto plan = real_.begin_reserve({space_, rank, name, span_of(lasts), keys_t{key}, {}}, now()).value();
+    const auto plan = real_.begin_reserve({ns_, rank, name, span_of(lasts), keys_t{key}, {}}, now()).value();
     if (state(key, rank) != model_page::none) {
       REQUIRE(plan.what == reserve_plan::kind::answered);
       REQUIRE(plan.reply.results[0].code() == (state(key, rank) == model_page::live ? errc::exists : errc::busy));
@@ -456,7 +456,7 @@ private:
     reserved_.erase(name);
     const auto [key, rank] = what;
     auto& p = *page(key, rank);
-    const finish_request request{space_, rank, name, std::vector<page_ref>{{key, p.where}}};
+    const finish_request request{ns_, rank, name, std::vector<page_ref>{{key, p.where}}};
     const bool late = p.deadline <= time_;
     if (below(2) == 0) {
       REQUIRE(codes(real_.commit(request, now()).value()) == codes_t{late ? errc::expired : errc::ok});
@@ -470,7 +470,7 @@ private:
 
   void evict() {
     const auto rank = some_rank();
-    evict_as(real_, space_, rank, static_cast<std::uint32_t>(below(4)), now());
+    evict_as(real_, ns_, rank, static_cast<std::uint32_t>(below(4)), now());
   }
 
   /// Sometimes there is no tick: expired entries are noticed by the next request.
@@ -524,7 +524,7 @@ private:
 
   std::mt19937_64 random_;
   namespace_spec spec_;
-  namespace_id space_;
+  namespace_id ns_;
   registry_state real_;
   notified real_notified_;
   std::map<std::pair<key_digest, rank_number>, slot_ref> stored_;

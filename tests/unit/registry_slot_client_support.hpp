@@ -29,10 +29,10 @@ inline timestamp at_ms(std::int64_t ms) {
 struct slot_client_registry {
   explicit slot_client_registry(std::uint32_t ranks = 1, registry_options options = {},
                                 namespace_options how = {true, true, 4}, std::uint32_t slots = 1000)
-      : spec(space_of(how.automatic ? 0 : ranks)), space(spec.id()), state(options), granted(how.max_ranks, 0) {
+      : spec(namespace_of(how.automatic ? 0 : ranks)), ns(spec.id()), state(options), granted(how.max_ranks, 0) {
     must(state.add_namespace(spec, how));
     for (rank_number rank = 0; rank < ranks; ++rank)
-      must(state.add_rank(space, rank, slots));
+      must(state.add_rank(ns, rank, slots));
   }
 
   std::vector<slot_ref> fresh_slots(std::size_t n, rank_number rank = 0) {
@@ -44,8 +44,7 @@ struct slot_client_registry {
 
   result<reserve_plan> begin(const keys_t& keys, rank_number rank = 0, std::int64_t now = 0, std::int64_t seconds = 10,
                              bool may_wait = true, keys_t parents = {}) {
-    return state.begin_allocate({space, rank, std::chrono::seconds(seconds), keys, std::move(parents)}, at(now),
-                                may_wait);
+    return state.begin_allocate({ns, rank, std::chrono::seconds(seconds), keys, std::move(parents)}, at(now), may_wait);
   }
 
   packed<location> allocate(const keys_t& keys, rank_number rank = 0, std::int64_t now = 0, std::int64_t seconds = 10,
@@ -59,7 +58,7 @@ struct slot_client_registry {
 
   codes_t confirm(const std::vector<std::pair<key_digest, slot_number>>& pages, rank_number rank = 0,
                   std::int64_t now = 0) {
-    confirm_request request{space, rank, {}};
+    confirm_request request{ns, rank, {}};
     for (const auto& [key, slot] : pages)
       request.pages.items.push_back({key, {slot, 0}});
     return codes(state.confirm(request, at(now)).value());
@@ -79,24 +78,24 @@ struct slot_client_registry {
   }
 
   codes_t reclaim(const slots_t& slots, rank_number rank = 0, std::int64_t now = 0) {
-    return codes(state.reclaim({space, rank, slots}, at(now)).value());
+    return codes(state.reclaim({ns, rank, slots}, at(now)).value());
   }
 
   codes_t exists(const keys_t& keys, rank_number rank = all_ranks) {
-    return codes(state.exists({space, rank, keys}).value());
+    return codes(state.exists({ns, rank, keys}).value());
   }
 
   packed<location> protect(const keys_t& keys, std::int64_t now = 0, std::int64_t ms = 10'000, rank_number rank = 0,
                            bool complete_only = false) {
-    return state.protect({space, rank, complete_only, std::chrono::milliseconds(ms), keys}, at(now)).value().locations;
+    return state.protect({ns, rank, complete_only, std::chrono::milliseconds(ms), keys}, at(now)).value().locations;
   }
 
   codes_t erase(const keys_t& keys, rank_number rank = all_ranks, std::int64_t now = 0) {
-    return codes(state.erase({space, rank, keys}, at(now)).value());
+    return codes(state.erase({ns, rank, keys}, at(now)).value());
   }
 
   std::uint32_t evict(std::uint32_t wanted, std::int64_t now = 0, rank_number rank = 0) {
-    return state.evict({space, rank, wanted}, at(now)).value().slots;
+    return state.evict({ns, rank, wanted}, at(now)).value().slots;
   }
 
   /// Slots that were given back since the last call: aborted ones, then released ones.
@@ -124,15 +123,13 @@ struct slot_client_registry {
     }
   }
 
-  key_reply look_up(const key_digest& key, std::int64_t now = 0) {
-    return state.look_up({space, key}, at(now)).value();
-  }
-  bool knows(const key_digest& key) { return state.look_up({space, key}, at(0)).has_value(); }
+  key_reply look_up(const key_digest& key, std::int64_t now = 0) { return state.look_up({ns, key}, at(now)).value(); }
+  bool knows(const key_digest& key) { return state.look_up({ns, key}, at(0)).has_value(); }
 
-  namespace_info info() { return state.describe({space}).value().spaces.at(0); }
+  namespace_info info() { return state.describe({ns}).value().namespaces.at(0); }
 
   namespace_spec spec;
-  namespace_id space;
+  namespace_id ns;
   registry_state state;
   std::vector<slot_number> granted;
 };

@@ -70,7 +70,7 @@ TEST_CASE("a protected key is not evicted before its time, and is afterwards", "
   r.protect({keys[1]}, 0, 1000); // the later time counts
   CHECK(r.evict(3) == 1);
   CHECK(r.exists(keys) == codes_t{errc::ok, errc::ok, errc::not_found});
-  while (r.state.evict({r.space, 0, 3}, at(4)).value().more) {
+  while (r.state.evict({r.ns, 0, 3}, at(4)).value().more) {
   }
   CHECK(r.state.keys() == 2);
   CHECK(r.state.stats().evicted_keys == 1);
@@ -84,9 +84,9 @@ TEST_CASE("protection rounds up to whole ticks, never down", "[registry]") {
   const auto keys = some_keys(1, 1);
   r.save(keys);
   r.tick(0); // time begins
-  REQUIRE(r.state.protect({r.space, 0, false, std::chrono::nanoseconds(1), keys}, at_ms(249)).has_value());
-  CHECK(r.state.evict({r.space, 0, 1}, at_ms(249)).value().slots == 0);
-  CHECK(r.state.evict({r.space, 0, 1}, at_ms(250)).value().slots == 1);
+  REQUIRE(r.state.protect({r.ns, 0, false, std::chrono::nanoseconds(1), keys}, at_ms(249)).has_value());
+  CHECK(r.state.evict({r.ns, 0, 1}, at_ms(249)).value().slots == 0);
+  CHECK(r.state.evict({r.ns, 0, 1}, at_ms(250)).value().slots == 1);
 }
 
 TEST_CASE("the slot of a page that is unpublished while protected is released when the time has passed", "[registry]") {
@@ -120,7 +120,7 @@ TEST_CASE("a slot that both a lease and a protection hold is released when both 
   const auto keys = some_keys(1, 1);
   const auto slots = r.save(keys);
   r.protect(keys, 0, 5000);
-  r.state.match({r.space, alice, std::chrono::seconds(lease_first ? 2 : 8), keys}, at(0)).value();
+  r.state.match({r.ns, alice, std::chrono::seconds(lease_first ? 2 : 8), keys}, at(0)).value();
   r.given_back();
   r.erase(keys);
   r.tick(4);
@@ -246,7 +246,7 @@ TEST_CASE("the promised time starts at the answer, and only for pages that still
     const auto answers = r.state.finish_reserve(plan.plan, r.fresh_slots(1), at(now)).value().results;
     CHECK(codes(answers) == codes_t{errc::exists, errc::exists, errc::ok, errc::ok});
     CHECK(answers[2] == given[1]);
-    while (r.state.evict({r.space, 0, 4}, at(8)).value().more) {
+    while (r.state.evict({r.ns, 0, 4}, at(8)).value().more) {
     }
     r.tick(8);
     CHECK(r.state.keys() == 2);
@@ -275,7 +275,7 @@ TEST_CASE("writers with tickets and slot clients do not touch the pages of each 
   slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto theirs = r.allocate({k[0]});
-  const reserve_request request{r.space, 0, alice, std::chrono::seconds(10), k, {}};
+  const reserve_request request{r.ns, 0, alice, std::chrono::seconds(10), k, {}};
   const auto plan = r.state.begin_reserve(request, at(0)).value();
   CHECK(plan.slots_needed == 1);
   const auto mine = r.state.finish_reserve(plan.plan, r.fresh_slots(1), at(0)).value();
@@ -285,7 +285,7 @@ TEST_CASE("writers with tickets and slot clients do not touch the pages of each 
   CHECK(r.confirm({{k[1], slot}}) == codes_t{errc::not_owner});
   CHECK(r.reclaim({slot}) == codes_t{errc::not_owner});
   const auto finish = [&](const key_digest& key, slot_ref where) {
-    return finish_request{r.space, 0, alice, std::vector<page_ref>{{key, where}}};
+    return finish_request{r.ns, 0, alice, std::vector<page_ref>{{key, where}}};
   };
   CHECK(codes(r.state.commit(finish(k[0], theirs[0].where), at(0)).value()) == codes_t{errc::not_owner});
   CHECK(codes(r.state.abort(finish(k[0], theirs[0].where), at(0)).value()) == codes_t{errc::ok}); // none of it is hers
@@ -310,7 +310,7 @@ TEST_CASE("only the reserved key, rank and slot is confirmed", "[registry]") {
   CHECK(r.confirm({{k[0], a}, {k[0], a}}) == codes_t{errc::ok, errc::ok});
   CHECK(r.confirm({{k[0], a}, {k[0], b}}) == codes_t{errc::ok, errc::stale});
   const auto exactly = [&](generation_number generation) {
-    return codes(r.state.confirm({r.space, 0, std::vector<page_ref>{{k[1], {b, generation}}}}, at(0)).value());
+    return codes(r.state.confirm({r.ns, 0, std::vector<page_ref>{{k[1], {b, generation}}}}, at(0)).value());
   };
   CHECK(exactly(6) == codes_t{errc::stale});
   CHECK(exactly(7) == codes_t{errc::ok});
@@ -430,7 +430,7 @@ TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
   }
   SECTION("released while held by a lease") {
     const auto a = r.save(k);
-    const locate_request lease{r.space, 0, alice, std::chrono::seconds(5), k};
+    const locate_request lease{r.ns, 0, alice, std::chrono::seconds(5), k};
     REQUIRE(r.state.locate(lease, at(0)).has_value());
     CHECK(r.reclaim({a[0]}, 0, 1) == codes_t{errc::ok});
     CHECK(r.erase({k[1]}, all_ranks, 1) == codes_t{errc::ok});
@@ -548,19 +548,19 @@ TEST_CASE("invalid requests of slot clients are refused, counted, and change not
   const namespace_id unknown{1, 1};
   const duration second = std::chrono::seconds(1);
   CHECK(code_of(r.state.exists({unknown, all_ranks, k})) == errc::unknown_namespace);
-  CHECK(code_of(r.state.exists({r.space, 3, k})) == errc::out_of_range);
-  CHECK(code_of(r.state.exists({r.space, all_ranks, some_keys(1, 4)})) == errc::limit_exceeded);
-  CHECK(code_of(r.state.protect({r.space, 1, false, second, k}, at(0))) == errc::out_of_range);
-  CHECK(code_of(r.state.protect({r.space, 0, false, duration(0), k}, at(0))) == errc::invalid_argument);
-  CHECK(code_of(r.state.protect({r.space, 0, false, 61 * second, k}, at(0))) == errc::invalid_argument);
+  CHECK(code_of(r.state.exists({r.ns, 3, k})) == errc::out_of_range);
+  CHECK(code_of(r.state.exists({r.ns, all_ranks, some_keys(1, 4)})) == errc::limit_exceeded);
+  CHECK(code_of(r.state.protect({r.ns, 1, false, second, k}, at(0))) == errc::out_of_range);
+  CHECK(code_of(r.state.protect({r.ns, 0, false, duration(0), k}, at(0))) == errc::invalid_argument);
+  CHECK(code_of(r.state.protect({r.ns, 0, false, 61 * second, k}, at(0))) == errc::invalid_argument);
   CHECK(code_of(r.begin({k[0], {}})) == errc::invalid_argument);
   CHECK(code_of(r.begin(k, 0, 0, 0)) == errc::invalid_argument);
   CHECK(code_of(r.begin(k, 0, 0, 10, true, {k[0]})) == errc::invalid_argument);
   CHECK(code_of(r.begin(k, 7)) == errc::out_of_range);
-  CHECK(code_of(r.state.confirm({r.space, 0, std::vector<page_ref>(4)}, at(0))) == errc::limit_exceeded);
-  CHECK(code_of(r.state.reclaim({r.space, 0, slots_t(4)}, at(0))) == errc::limit_exceeded);
-  CHECK(code_of(r.state.erase({r.space, 9, k}, at(0))) == errc::out_of_range);
-  CHECK(code_of(r.state.clear({r.space, 9, 0}, at(0))) == errc::out_of_range);
+  CHECK(code_of(r.state.confirm({r.ns, 0, std::vector<page_ref>(4)}, at(0))) == errc::limit_exceeded);
+  CHECK(code_of(r.state.reclaim({r.ns, 0, slots_t(4)}, at(0))) == errc::limit_exceeded);
+  CHECK(code_of(r.state.erase({r.ns, 9, k}, at(0))) == errc::out_of_range);
+  CHECK(code_of(r.state.clear({r.ns, 9, 0}, at(0))) == errc::out_of_range);
   CHECK(r.state.stats().refused == 14);
   CHECK_FALSE(r.knows(k[0]));
   // A parent that is the key itself is none; that is no reason to refuse a slot client's batch.
@@ -575,7 +575,7 @@ TEST_CASE("invalid requests of slot clients are refused, counted, and change not
 TEST_CASE("slots by number need a namespace with a slot index", "[registry]") {
   slot_client_registry r(1, {}, {true, false, 4});
   const auto slots = r.save(some_keys(1, 1));
-  CHECK(code_of(r.state.reclaim({r.space, 0, slots}, at(0))) == errc::unsupported);
+  CHECK(code_of(r.state.reclaim({r.ns, 0, slots}, at(0))) == errc::unsupported);
   CHECK(r.exists(some_keys(1, 1)) == codes_t{errc::ok});
 }
 

@@ -40,7 +40,7 @@ inline timestamp at(std::int64_t seconds) {
   return timestamp{std::chrono::seconds(1000 + seconds)};
 }
 
-inline namespace_spec space_of(std::uint32_t world_size, std::string name = "test") {
+inline namespace_spec namespace_of(std::uint32_t world_size, std::string name = "test") {
   namespace_spec spec;
   spec.model = name;
   spec.name = std::move(name);
@@ -71,7 +71,7 @@ inline void must(const result<void>& done) {
 /// A registry with one namespace, and a source of slots that never runs dry.
 struct one_registry {
   explicit one_registry(std::uint32_t world_size = 1, registry_options options = {})
-      : spec(space_of(world_size)), space(spec.id()), state(options) {
+      : spec(namespace_of(world_size)), ns(spec.id()), state(options) {
     must(state.add_namespace(spec));
   }
 
@@ -84,7 +84,7 @@ struct one_registry {
 
   result<reserve_plan> begin(ticket by, const keys_t& keys, rank_number rank = 0, keys_t parents = {},
                              std::int64_t now = 0, std::int64_t seconds = 10) {
-    return state.begin_reserve({space, rank, by, std::chrono::seconds(seconds), keys, std::move(parents)}, at(now));
+    return state.begin_reserve({ns, rank, by, std::chrono::seconds(seconds), keys, std::move(parents)}, at(now));
   }
 
   /// Begins and finishes.
@@ -105,25 +105,25 @@ struct one_registry {
   }
 
   std::vector<errc> commit(ticket by, std::vector<page_ref> what, rank_number rank = 0, std::int64_t now = 0) {
-    return codes(state.commit({space, rank, by, std::move(what)}, at(now)).value());
+    return codes(state.commit({ns, rank, by, std::move(what)}, at(now)).value());
   }
 
   std::vector<errc> abort(ticket by, std::vector<page_ref> what, rank_number rank = 0, std::int64_t now = 0) {
-    return codes(state.abort({space, rank, by, std::move(what)}, at(now)).value());
+    return codes(state.abort({ns, rank, by, std::move(what)}, at(now)).value());
   }
 
   /// Reserves and commits on one rank; returns the pages.
   std::vector<page_ref> save(const keys_t& keys, rank_number rank = 0, keys_t parents = {}, std::int64_t now = 0,
                              page_origin origin = page_origin::client) {
     const auto by = next_ticket();
-    finish_request x{space, rank, by, pages(keys, reserve(by, keys, rank, std::move(parents), now))};
+    finish_request x{ns, rank, by, pages(keys, reserve(by, keys, rank, std::move(parents), now))};
     x.origin = origin;
     state.commit(x, at(now)).value();
     return x.pages.items;
   }
 
   std::uint32_t match(ticket lease, const keys_t& keys, std::int64_t now = 0, std::int64_t seconds = 10) {
-    return state.match({space, lease, std::chrono::seconds(seconds), keys}, at(now)).value().matched;
+    return state.match({ns, lease, std::chrono::seconds(seconds), keys}, at(now)).value().matched;
   }
 
   /// Matches without leaving a lease behind.
@@ -135,20 +135,20 @@ struct one_registry {
   }
 
   void release(ticket lease, std::uint32_t keep = 0, std::int64_t now = 0) {
-    must(state.release({space, lease, keep}, at(now)));
+    must(state.release({ns, lease, keep}, at(now)));
   }
 
   packed<location> locate(ticket lease, const keys_t& keys, rank_number rank = 0, std::int64_t now = 0) {
-    return state.locate({space, rank, lease, std::chrono::seconds(10), keys}, at(now)).value().locations;
+    return state.locate({ns, rank, lease, std::chrono::seconds(10), keys}, at(now)).value().locations;
   }
 
   evict_reply evict(std::uint32_t wanted, rank_number rank = 0, std::int64_t now = 0) {
-    return state.evict({space, rank, wanted}, at(now)).value();
+    return state.evict({ns, rank, wanted}, at(now)).value();
   }
 
   std::optional<key_info> info(const key_digest& key) const {
     std::optional<key_info> out;
-    state.for_each_key(space, [&](const key_info& x) {
+    state.for_each_key(ns, [&](const key_info& x) {
       if (x.key == key)
         out = x;
     });
@@ -175,7 +175,7 @@ struct one_registry {
   }
 
   namespace_spec spec;
-  namespace_id space;
+  namespace_id ns;
   registry_state state;
   slot_number next_slot = 0;
   std::uint64_t sequence = 0;

@@ -12,7 +12,7 @@ namespace restore_plan_test {
 
 using namespace troupe;
 using namespace troupe::test;
-using store::space_origin;
+using store::stored_origin;
 
 namespace {
 
@@ -38,11 +38,11 @@ struct world {
   }
 
   /// A namespace with one rank and two pages.
-  namespace_id add(const std::string& name, space_origin origin, incarnation_number incarnation,
+  namespace_id add(const std::string& name, stored_origin origin, incarnation_number incarnation,
                    std::uint32_t world_size = 0) {
     store::namespace_record record;
     record.spec.name = record.spec.model = name;
-    record.spec.layout = origin == space_origin::wire ? std::string(layout_of_slot_clients) : "layer-part-head-token";
+    record.spec.layout = origin == stored_origin::wire ? std::string(layout_of_slot_clients) : "layer-part-head-token";
     record.spec.world_size = world_size;
     record.mode = world_size == 0 ? store::world_size_mode::automatic : store::world_size_mode::fixed;
     record.max_ranks = 4;
@@ -59,19 +59,19 @@ struct world {
     std::vector<std::string> served;
     std::vector<store::rank_record> ranks;
     std::vector<store::page_record> pages;
-    std::vector<restore_plan::absent_space> absent;
+    std::vector<restore_plan::absent_namespace> absent;
     std::uint64_t left_aside = 0;
     std::uint64_t outlived = 0;
 
     std::size_t pages_of(const namespace_id& id) const {
-      return static_cast<std::size_t>(std::ranges::count(pages, id, &store::page_record::space));
+      return static_cast<std::size_t>(std::ranges::count(pages, id, &store::page_record::ns));
     }
   };
 
   outcome start() {
     restore_plan plan(terms);
     outcome out;
-    for (const auto& x : disk.spaces())
+    for (const auto& x : disk.namespaces())
       if (plan.admit(x))
         out.served.push_back(x.spec.name);
     for (auto x : disk.ranks())
@@ -94,12 +94,12 @@ struct world {
 
   std::size_t stored_pages(const namespace_id& id) const {
     const auto pages = disk.pages();
-    return static_cast<std::size_t>(std::ranges::count(pages, id, &store::page_record::space));
+    return static_cast<std::size_t>(std::ranges::count(pages, id, &store::page_record::ns));
   }
   std::vector<incarnation_number> stored_incarnations(const namespace_id& id) const {
     std::vector<incarnation_number> out;
     for (const auto& x : disk.ranks())
-      if (x.space == id)
+      if (x.ns == id)
         out.push_back(x.incarnation);
     return out;
   }
@@ -111,9 +111,9 @@ using names_t = std::vector<std::string>;
 
 TEST_CASE("restore: namespaces created at run time come back, with any options", "[restore]") {
   world w;
-  const auto fixed = w.add("native", space_origin::api, 5, 1);
-  const auto automatic = w.add("native2", space_origin::api, 6);
-  const auto wire = w.add("hf3fs", space_origin::wire, 7);
+  const auto fixed = w.add("native", stored_origin::api, 5, 1);
+  const auto automatic = w.add("native2", stored_origin::api, 6);
+  const auto wire = w.add("hf3fs", stored_origin::wire, 7);
   const auto x = w.start();
   CHECK(x.served.size() == 3);
   for (const auto& id : {fixed, automatic, wire})
@@ -125,7 +125,7 @@ TEST_CASE("restore: namespaces created at run time come back, with any options",
 
 TEST_CASE("restore: pages of a rank that was registered again are rejected and erased", "[restore]") {
   world w;
-  const auto id = w.add("native", space_origin::api, 5);
+  const auto id = w.add("native", stored_origin::api, 5);
   w.put(store::page_record{id, key_number(3), 0, {3, 7}, {}, 4});
   w.put(store::page_record{id, key_number(4), 0, {4, 7}, {}, 0}); // of before there were incarnations
   w.put(store::page_record{id, key_number(5), 1, {5, 7}, {}, 5}); // of a rank that does not exist
@@ -138,9 +138,9 @@ TEST_CASE("restore: pages of a rank that was registered again are rejected and e
 
 TEST_CASE("restore: leftovers of removed namespaces are erased", "[restore]") {
   world w;
-  w.put(store::rank_record{space_number(9), 0, 100, 5});
-  w.put(store::page_record{space_number(9), key_number(1), 0, {1, 7}, {}, 5});
-  w.put(store::page_record{space_number(9), key_number(2), 0, {2, 7}, {}, 5});
+  w.put(store::rank_record{namespace_number(9), 0, 100, 5});
+  w.put(store::page_record{namespace_number(9), key_number(1), 0, {1, 7}, {}, 5});
+  w.put(store::page_record{namespace_number(9), key_number(2), 0, {2, 7}, {}, 5});
   const auto x = w.start();
   CHECK(x.pages.empty());
   CHECK(x.outlived == 2);
@@ -151,9 +151,9 @@ TEST_CASE("restore: leftovers of removed namespaces are erased", "[restore]") {
 TEST_CASE("restore: an index of an earlier epoch keeps namespaces and ranks, and no page", "[restore]") {
   world w;
   w.terms.continues = false;
-  const auto native = w.add("native", space_origin::api, 5);
-  const auto own = w.add("own", space_origin::config, 6, 1);
-  const auto gone = w.add("gone", space_origin::config, 7, 1);
+  const auto native = w.add("native", stored_origin::api, 5);
+  const auto own = w.add("own", stored_origin::config, 6, 1);
+  const auto gone = w.add("gone", stored_origin::config, 7, 1);
   w.terms.own = {own};
   w.terms.own_ranks[{own, 0}] = 6;
   const auto x = w.start();
@@ -161,7 +161,7 @@ TEST_CASE("restore: an index of an earlier epoch keeps namespaces and ranks, and
   CHECK(x.pages.empty());
   CHECK(x.left_aside == 4);
   CHECK(w.disk.pages().empty());
-  CHECK(w.disk.spaces().size() == 3);
+  CHECK(w.disk.namespaces().size() == 3);
   REQUIRE(x.absent.size() == 1);
   CHECK(x.absent[0].pages == 2);
   CHECK(x.absent[0].erased);
@@ -175,7 +175,7 @@ TEST_CASE("restore: an index of an earlier epoch keeps namespaces and ranks, and
 
 TEST_CASE("restore: the pages of a replaced slab file are rejected", "[restore]") {
   world w;
-  const auto id = w.add("own", space_origin::config, 5, 1);
+  const auto id = w.add("own", stored_origin::config, 5, 1);
   w.terms.own = {id};
   SECTION("the same file") {
     w.terms.own_ranks[{id, 0}] = 5;
@@ -197,8 +197,8 @@ TEST_CASE("restore: the pages of a replaced slab file are rejected", "[restore]"
 
 TEST_CASE("restore: a namespace that the config lacks keeps its pages until it is to be forgotten", "[restore]") {
   world w;
-  const auto id = w.add("own", space_origin::config, 5, 1);
-  const auto other = w.add("native", space_origin::api, 6);
+  const auto id = w.add("own", stored_origin::config, 5, 1);
+  const auto other = w.add("native", stored_origin::api, 6);
   const auto x = w.start();
   CHECK(x.served == names_t{"native"});
   REQUIRE(x.absent.size() == 1);
@@ -218,7 +218,7 @@ TEST_CASE("restore: a namespace that the config lacks keeps its pages until it i
     CHECK(last.absent[0].forgotten);
     CHECK(last.absent[0].pages == 2);
     CHECK(w.stored_pages(id) == 0);
-    CHECK(w.disk.spaces().size() == 1);
+    CHECK(w.disk.namespaces().size() == 1);
     CHECK(w.disk.ranks().size() == 1);
     CHECK(w.stored_pages(other) == 2);
   }
@@ -227,18 +227,18 @@ TEST_CASE("restore: a namespace that the config lacks keeps its pages until it i
 TEST_CASE("restore: engines that this config does not serve may continue under another name", "[restore]") {
   world w;
   w.terms.wires.sglang = true;
-  const auto first = w.add("hf3fs", space_origin::wire, 5);
-  const auto named = w.add("hf3fs-llama", space_origin::wire, 6);
-  const auto sglang = w.add("sglang-default", space_origin::wire, 7);
+  const auto first = w.add("hf3fs", stored_origin::wire, 5);
+  const auto named = w.add("hf3fs-llama", stored_origin::wire, 6);
+  const auto sglang = w.add("sglang-default", stored_origin::wire, 7);
   CHECK(w.start().pages.size() == 6);
   const auto before = w.terms.wires;
   std::vector<namespace_id> lost;
   SECTION("another name") {
-    w.terms.wires.space = "other";
+    w.terms.wires.ns = "other";
     lost = {first, named};
   }
   SECTION("a name that is a prefix of the other one") {
-    w.terms.wires.space = "hf3";
+    w.terms.wires.ns = "hf3";
     lost = {first, named};
   }
   SECTION("another world size") {
@@ -269,11 +269,11 @@ TEST_CASE("restore: engines that this config does not serve may continue under a
 
 TEST_CASE("restore: the origin of a namespace is derived where an older record lacks it", "[restore]") {
   world w;
-  w.add("native", space_origin::unknown, 5);
+  w.add("native", stored_origin::unknown, 5);
   store::namespace_record wire;
   wire.spec.name = wire.spec.model = "other";
   wire.spec.layout = layout_of_slot_clients;
-  CHECK(origin_of(wire) == space_origin::wire);
+  CHECK(origin_of(wire) == stored_origin::wire);
   wire.id = wire.spec.id();
   w.put(wire);
   const auto x = w.start();
@@ -284,10 +284,10 @@ TEST_CASE("restore: the origin of a namespace is derived where an older record l
 
 TEST_CASE("restore: a namespace that cannot be registered is set aside", "[restore]") {
   world w;
-  const auto id = w.add("native", space_origin::api, 5);
+  const auto id = w.add("native", stored_origin::api, 5);
   w.terms.forget_absent = GENERATE(false, true);
   restore_plan plan(w.terms);
-  CHECK(plan.admit(w.disk.spaces().at(0)));
+  CHECK(plan.admit(w.disk.namespaces().at(0)));
   plan.set_aside(id, "the name is taken");
   CHECK_FALSE(plan.admit(w.disk.ranks().at(0)).has_value());
   for (const auto& x : w.disk.pages())
@@ -298,7 +298,7 @@ TEST_CASE("restore: a namespace that cannot be registered is set aside", "[resto
   CHECK(absent[0].pages == 2);
   w.disk.apply(plan.take_changes());
   CHECK(w.stored_pages(id) == (w.terms.forget_absent ? 0 : 2));
-  CHECK(w.disk.spaces().size() == (w.terms.forget_absent ? 0 : 1));
+  CHECK(w.disk.namespaces().size() == (w.terms.forget_absent ? 0 : 1));
 }
 
 } // namespace restore_plan_test

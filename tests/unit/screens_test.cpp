@@ -40,7 +40,7 @@ json rank(std::uint64_t number, std::uint64_t loaded, std::uint64_t live) {
           {"last_minute", activity(0, 0)}};
 }
 
-json space(const std::string& name, double asked, double found, std::vector<json> ranks) {
+json ns(const std::string& name, double asked, double found, std::vector<json> ranks) {
   return {{"name", name},
           {"page_bytes", 1'000'000},
           {"keys", 1234},
@@ -51,7 +51,7 @@ json space(const std::string& name, double asked, double found, std::vector<json
           {"ranks", std::move(ranks)}};
 }
 
-json node(std::vector<json> spaces) {
+json node(std::vector<json> namespaces) {
   const json tier{{"pages", 12345}, {"bytes", 1ULL << 30U}, {"limit_bytes", 4ULL << 30U}, {"dirty_pages", 7}};
   return {{"node",
            {{"name", "a-node"},
@@ -71,7 +71,7 @@ json node(std::vector<json> spaces) {
           {"registry", {{"keys", 1300}, {"complete_keys", 1234}, {"leases", 2}, {"reservations", 0}}},
           {"tiers", {{"memory", tier}, {"disk", tier}, {"index", tier}}},
           {"last_minute", activity(100, 58.8)},
-          {"namespaces", std::move(spaces)},
+          {"namespaces", std::move(namespaces)},
           {"namespaces_omitted", 0},
           {"clients",
            {{"attached", 1},
@@ -164,7 +164,7 @@ TEST_CASE("Text is truncated and padded by characters, and wrapped at blanks", "
 }
 
 TEST_CASE("The status screen shows the most important values", "[screens]") {
-  const auto text = status_screen(node({space("chat", 100, 58.8, {rank(0, 5, 500), rank(1, 5, 0)})}), 80);
+  const auto text = status_screen(node({ns("chat", 100, 58.8, {rank(0, 5, 500), rank(1, 5, 0)})}), 80);
   INFO(text);
   for (const auto* part :
        {"a-node: healthy\n", "commit 0123abc", "process 4711", "durability: strict", "hit ratio 58.8 %", "p99 1.5 ms",
@@ -197,9 +197,9 @@ TEST_CASE("The top screen shows activity between two answers", "[screens]") {
   top_screen x(true);
   check_size(x.lines(80, 24), 80, 24);
   CHECK(has(joined(x.lines(80, 24)), "waiting for the node's answer"));
-  x.observe(node({space("chat", 1000, 0, {rank(0, 100, 500)})}), at(0s));
+  x.observe(node({ns("chat", 1000, 0, {rank(0, 100, 500)})}), at(0s));
   CHECK(has(joined(x.lines(80, 24)), "hit ratio        58.8 %")); // the last minute's
-  x.observe(node({space("chat", 1100, 75, {rank(0, 600, 500)})}), at(2s));
+  x.observe(node({ns("chat", 1100, 75, {rank(0, 600, 500)})}), at(2s));
   const auto lines = x.lines(80, 24);
   check_size(lines, 80, 24);
   const auto text = joined(lines);
@@ -220,12 +220,12 @@ TEST_CASE("The top screen shows activity between two answers", "[screens]") {
 TEST_CASE("The top screen fits any terminal", "[screens]") {
   for (const bool unicode : {true, false}) {
     top_screen x(unicode);
-    std::vector<json> spaces;
+    std::vector<json> namespaces;
     for (int i = 0; i < 30; ++i)
-      spaces.push_back(
-          space("namespace-with-a-long-name-" + std::to_string(i), 1000, 0, {rank(0, 100, 5), rank(1, 1, 5)}));
+      namespaces.push_back(
+          ns("namespace-with-a-long-name-" + std::to_string(i), 1000, 0, {rank(0, 100, 5), rank(1, 1, 5)}));
     for (int i = 0; i < 300; ++i)
-      x.observe(with_warning(node(spaces)), at(i * 1s));
+      x.observe(with_warning(node(namespaces)), at(i * 1s));
     for (const auto& [columns, rows] :
          std::vector<std::pair<std::size_t, std::size_t>>{{80, 24}, {200, 60}, {40, 10}, {20, 3}, {1, 1}, {500, 5}})
       check_size(x.lines(columns, rows), columns, rows);
@@ -235,7 +235,7 @@ TEST_CASE("The top screen fits any terminal", "[screens]") {
 
 TEST_CASE("With long warnings the top screen shows the name and the way out of each", "[screens]") {
   top_screen x(false);
-  auto answer = with_warning(node({space("chat", 1000, 0, {})}));
+  auto answer = with_warning(node({ns("chat", 1000, 0, {})}));
   const std::vector<std::string> reasons{"index_full", "writes_fail"};
   for (const auto& reason : reasons)
     answer["warnings"].push_back({{"severity", "degraded"},
@@ -254,7 +254,7 @@ TEST_CASE("With long warnings the top screen shows the name and the way out of e
 TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   top_screen x(false);
   const auto answer = [&](double a, double b) {
-    return node({space("a", 1000 + a, a, {rank(0, 0, 1)}), space("b", 1000 + b, b, {rank(0, 0, 1)})});
+    return node({ns("a", 1000 + a, a, {rank(0, 0, 1)}), ns("b", 1000 + b, b, {rank(0, 0, 1)})});
   };
   x.observe(answer(0, 0), at(0s));
   x.observe(answer(10, 20), at(1s));
@@ -291,7 +291,7 @@ TEST_CASE("With an unreachable node the last data stays on the screen with a not
   CHECK_FALSE(x.is_reached());
   CHECK(x.plain_line() == "unreachable: connection refused");
   CHECK(has(joined(x.lines(80, 24)), "unreachable: connection refused"));
-  x.observe(node({space("chat", 1000, 0, {})}), at(0s));
+  x.observe(node({ns("chat", 1000, 0, {})}), at(0s));
   CHECK(x.is_reached());
   x.miss("connection refused");
   CHECK(has(joined(x.lines(80, 24)), "a-node: unreachable"));
@@ -303,8 +303,8 @@ TEST_CASE("With an unreachable node the last data stays on the screen with a not
 
 TEST_CASE("Without a terminal each answer is printed as a line", "[screens]") {
   top_screen x(false);
-  x.observe(node({space("chat", 1000, 0, {rank(0, 0, 1)})}), at(0s));
-  x.observe(with_warning(node({space("chat", 1100, 75, {rank(0, 100, 1)})})), at(1s));
+  x.observe(node({ns("chat", 1000, 0, {rank(0, 0, 1)})}), at(0s));
+  x.observe(with_warning(node({ns("chat", 1100, 75, {rank(0, 100, 1)})})), at(1s));
   const auto line = x.plain_line();
   INFO(line);
   for (const auto* part : {"2026-01-31T12:34:56Z a-node degraded: hits 75.0 %", "lookups 10/s", "load 0.10 GB/s",

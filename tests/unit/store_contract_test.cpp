@@ -28,7 +28,7 @@ TEST_CASE("any store answers each batch once, in order", "[store][contract]") {
     if (n % 5 != 0) // an empty one is answered as well
       batch.put(page_number(n));
     if (n % 7 == 0)
-      batch.erase_page(space_number(1), key_number(n / 2), 0);
+      batch.erase_page(namespace_number(1), key_number(n / 2), 0);
     bytes += batch.bytes();
     REQUIRE(store->commit(std::move(batch), answers.expect(n)));
   }
@@ -52,7 +52,7 @@ TEST_CASE("any store takes ownership of an accepted batch", "[store][contract]")
   answer_log answers;
   const auto store = open_store(options_for(directory.path(), level));
   write_batch batch;
-  batch.erase_page(space_number(1), key_number(1), 0);
+  batch.erase_page(namespace_number(1), key_number(1), 0);
   REQUIRE(store->commit(std::move(batch), answers.expect(1)));
   CHECK(batch.empty());
   CHECK(batch.bytes() == 0);

@@ -51,7 +51,7 @@ write_batch step_batch(std::uint64_t step) {
   for (std::uint64_t i = 0; i < pages_per_step; ++i) {
     batch.put(page_number(step * pages_per_step + i, 0, {static_cast<slot_number>(step), 1}));
     if (erases(step))
-      batch.erase_page(space_number(1), key_number((step - kept) * pages_per_step + i), 0);
+      batch.erase_page(namespace_number(1), key_number((step - kept) * pages_per_step + i), 0);
   }
   return batch;
 }
@@ -300,7 +300,7 @@ TEST_CASE("strict syncs before it answers, and relaxed only on request", "[store
   REQUIRE(commit_now(*store, std::move(batch)));
   const std::uint64_t first = options.level == durability::strict ? 1 : 0;
   CHECK(faults.files().log_syncs() == before + first);
-  batch.erase_page(space_number(1), key_number(1), 0);
+  batch.erase_page(namespace_number(1), key_number(1), 0);
   REQUIRE(commit_now(*store, std::move(batch)));
   CHECK(faults.files().log_syncs() == before + first + 1);
   CHECK(store->stats().syncs == first + 1);

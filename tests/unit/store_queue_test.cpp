@@ -169,13 +169,13 @@ write_batch batch_with(std::uint64_t n) {
 
 write_batch batch_without(std::uint64_t n) {
   write_batch batch;
-  batch.erase_page(space_number(1), key_number(n), 0);
+  batch.erase_page(namespace_number(1), key_number(n), 0);
   return batch;
 }
 
 std::string page_key(std::uint64_t n) {
   std::string out;
-  append_page_key(out, space_number(1), key_number(n), 0);
+  append_page_key(out, namespace_number(1), key_number(n), 0);
   return out;
 }
 

@@ -26,13 +26,13 @@ std::string value_of(const Record& record) {
 
 std::string key_of(const page_record& x) {
   std::string out;
-  append_page_key(out, x.space, x.key, x.rank);
+  append_page_key(out, x.ns, x.key, x.rank);
   return out;
 }
 
 std::string key_of(const rank_record& x) {
   std::string out;
-  append_rank_key(out, x.space, x.rank);
+  append_rank_key(out, x.ns, x.rank);
   return out;
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("stored records are read back unchanged", "[store]") {
   run.epoch = ~0ULL;
   run.next_epoch = 1;
   check_round_trip(run, decode_identity);
-  for (const auto origin : {space_origin::unknown, space_origin::config, space_origin::wire, space_origin::api}) {
+  for (const auto origin : {stored_origin::unknown, stored_origin::config, stored_origin::wire, stored_origin::api}) {
     auto made = mixed_namespace();
     made.origin = origin;
     check_round_trip(made, decode_namespace);
@@ -123,7 +123,7 @@ TEST_CASE("stored records are read back unchanged", "[store]") {
 
 TEST_CASE("namespaces, ranks, pages and identities written by older builds are read", "[store]") {
   auto record = sample_namespace(1);
-  record.origin = space_origin::wire;
+  record.origin = stored_origin::wire;
   const auto value = value_of(record);
   // The geometry of version 1 comes before later additions: a count of additional layers, and the origin.
   const auto oldest = bytes({1}) + value.substr(1, value.size() - 6);
@@ -131,7 +131,7 @@ TEST_CASE("namespaces, ranks, pages and identities written by older builds are r
   CHECK(oldest.substr(oldest.size() - 24) ==
         bytes({61, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0x40, 2, 0, 0, 2, 0, 0, 0, 64, 0, 0, 0}));
   CHECK(value.substr(oldest.size()) == bytes({0, 0, 0, 0, 2}));
-  record.origin = space_origin::unknown;
+  record.origin = stored_origin::unknown;
   CHECK(decode_namespace(key_of(record), oldest) == record);
   const auto mixed = value_of(mixed_namespace());
   CHECK(decode_namespace(key_of(record), bytes({2}) + mixed.substr(1, mixed.size() - 2)) == mixed_namespace());
@@ -220,11 +220,11 @@ TEST_CASE("a stored record of a later version is refused with its version", "[st
   value.back() = 4; // an origin that there was not in this version
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   value[0] = 4;
-  CHECK(decode_namespace(key_of(record), value)->origin == store::space_origin::client);
+  CHECK(decode_namespace(key_of(record), value)->origin == store::stored_origin::client);
   value.back() = 5; // an unknown one too
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   auto made = record;
-  made.origin = store::space_origin::client;
+  made.origin = store::stored_origin::client;
   CHECK(decode_namespace(key_of(made), value_of(made)) == made);
 }
 
@@ -235,10 +235,10 @@ TEST_CASE("stored keys are ordered by table, namespace, digest and rank", "[stor
   keys.push_back(key_of(rank_record{{0, 1}, 0, 0}));
   keys.push_back(key_of(rank_record{{0, 1}, 256, 0}));
   keys.push_back(key_of(rank_record{{1, 0}, 0, 0}));
-  for (const namespace_id space : {namespace_id{0, 1}, namespace_id{0x80ULL << 56U, 0}})
+  for (const namespace_id ns : {namespace_id{0, 1}, namespace_id{0x80ULL << 56U, 0}})
     for (const key_digest key : {key_digest{0, 0xff}, key_digest{0, 0x100}, key_digest{1, 0}, key_digest{~0ULL, ~0ULL}})
       for (const rank_number rank : {0U, 1U, 0x80U, 0x100U, ~0U})
-        keys.push_back(key_of(page_record{space, key, rank, {}, {}}));
+        keys.push_back(key_of(page_record{ns, key, rank, {}, {}}));
   for (std::size_t i = 1; i < keys.size(); ++i) {
     INFO(describe_key(keys[i - 1]) << " before " << describe_key(keys[i]));
     CHECK(keys[i - 1] < keys[i]);
@@ -251,7 +251,7 @@ TEST_CASE("stored keys are ordered by table, namespace, digest and rank", "[stor
 
 TEST_CASE("stored keys are described in words, and malformed ones in hexadecimal", "[store]") {
   const auto page = page_number(3, 5);
-  CHECK(missing(describe_key(key_of(page)), {to_string(page.key), "rank 5", to_string(page.space)}).empty());
+  CHECK(missing(describe_key(key_of(page)), {to_string(page.key), "rank 5", to_string(page.ns)}).empty());
   CHECK(missing(describe_key(key_of(rank_record{{1, 2}, 3, 4})), {"rank 3", to_string(namespace_id{1, 2})}).empty());
   CHECK(describe_key(bytes({4, 0xab})) == "0x04ab");
   CHECK(describe_key({}) == "0x");
@@ -338,15 +338,15 @@ TEST_CASE("a batch keeps its changes in order", "[store]") {
   batch.put(page_number(1));
   batch.put(sample_namespace(1));
   CHECK_FALSE(batch.must_sync());
-  batch.erase_page(space_number(1), key_number(1), 0);
+  batch.erase_page(namespace_number(1), key_number(1), 0);
   CHECK(batch.must_sync());
   batch.put(page_number(1, 0, {8, 2}));
-  batch.erase_rank(space_number(1), 3);
-  batch.erase_namespace(space_number(2));
-  batch.put(rank_record{space_number(1), 3, 99});
-  batch.erase_pages(space_number(2));
+  batch.erase_rank(namespace_number(1), 3);
+  batch.erase_namespace(namespace_number(2));
+  batch.put(rank_record{namespace_number(1), 3, 99});
+  batch.erase_pages(namespace_number(2));
   write_batch more;
-  more.erase_ranks(space_number(2));
+  more.erase_ranks(namespace_number(2));
   batch.append(more);
   CHECK(batch.records() == 9);
 
@@ -360,13 +360,13 @@ TEST_CASE("a batch keeps its changes in order", "[store]") {
     CHECK((change.what == kind::put) != change.value.empty());
   });
   const auto page =
-      "page of key " + to_string(key_number(1)) + " and rank 0 in namespace " + to_string(space_number(1));
-  const auto rank = "rank 3 of namespace " + to_string(space_number(1));
-  CHECK(seen == std::vector<std::string>{"put " + page, "put namespace " + to_string(space_number(1)), "erase " + page,
-                                         "put " + page, "erase " + rank,
-                                         "erase namespace " + to_string(space_number(2)), "put " + rank,
-                                         "erase all pages of namespace " + to_string(space_number(2)),
-                                         "erase all ranks of namespace " + to_string(space_number(2))});
+      "page of key " + to_string(key_number(1)) + " and rank 0 in namespace " + to_string(namespace_number(1));
+  const auto rank = "rank 3 of namespace " + to_string(namespace_number(1));
+  CHECK(seen == std::vector<std::string>{"put " + page, "put namespace " + to_string(namespace_number(1)),
+                                         "erase " + page, "put " + page, "erase " + rank,
+                                         "erase namespace " + to_string(namespace_number(2)), "put " + rank,
+                                         "erase all pages of namespace " + to_string(namespace_number(2)),
+                                         "erase all ranks of namespace " + to_string(namespace_number(2))});
 }
 
 TEST_CASE("secrets of two nodes differ", "[store]") {

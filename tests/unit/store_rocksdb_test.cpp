@@ -55,16 +55,16 @@ TEST_CASE("all pages and ranks of a namespace are erased, and later ones and tho
   const namespace_id gone{7, 0xffff'ffff'ffff'ffffULL};
   const namespace_id before{7, 0xffff'ffff'ffff'fffeULL};
   const namespace_id after{8, 0};
-  const auto page = [](const namespace_id& space, std::uint64_t n) {
-    return page_record{space, key_number(n), 0, {static_cast<slot_number>(n), 1}, {}};
+  const auto page = [](const namespace_id& ns, std::uint64_t n) {
+    return page_record{ns, key_number(n), 0, {static_cast<slot_number>(n), 1}, {}};
   };
   {
     const auto store = open_store(options_for(directory.path(), durability::strict));
     write_batch batch;
-    for (const auto& space : {before, gone, after}) {
-      batch.put(rank_record{space, 0, 100});
+    for (const auto& ns : {before, gone, after}) {
+      batch.put(rank_record{ns, 0, 100});
       for (std::uint64_t n = 0; n < 20; ++n)
-        batch.put(page(space, n));
+        batch.put(page(ns, n));
     }
     REQUIRE(commit_now(*store, std::move(batch)));
     write_batch changes;
@@ -80,7 +80,7 @@ TEST_CASE("all pages and ranks of a namespace are erased, and later ones and tho
   load_all(*store, found);
   CHECK(found.pages.size() == 41);
   CHECK(std::count(found.pages.begin(), found.pages.end(), page(gone, 3)) == 1);
-  CHECK(std::count_if(found.pages.begin(), found.pages.end(), [&](const auto& x) { return x.space == gone; }) == 1);
+  CHECK(std::count_if(found.pages.begin(), found.pages.end(), [&](const auto& x) { return x.ns == gone; }) == 1);
   CHECK(found.ranks.size() == 3);
   CHECK(std::count(found.ranks.begin(), found.ranks.end(), rank_record{gone, 0, 7}) == 1);
 }
@@ -94,24 +94,24 @@ TEST_CASE("a reopened store has exactly what was put and not erased", "[store][r
     batch.put(sample_namespace(1));
     batch.put(sample_namespace(2));
     batch.put(sample_namespace(3));
-    batch.put(rank_record{space_number(1), 0, 1000});
-    batch.put(rank_record{space_number(1), 1, 1000});
+    batch.put(rank_record{namespace_number(1), 0, 1000});
+    batch.put(rank_record{namespace_number(1), 1, 1000});
     for (std::uint64_t n = 0; n < 100; ++n)
       for (const rank_number rank : {0U, 1U})
         batch.put(page_number(n, rank));
     REQUIRE(commit_now(*store, std::move(batch)));
     write_batch changes;
-    changes.erase_namespace(space_number(3));
-    changes.erase_rank(space_number(1), 1);
-    changes.put(rank_record{space_number(1), 0, 2000});
+    changes.erase_namespace(namespace_number(3));
+    changes.erase_rank(namespace_number(1), 1);
+    changes.put(rank_record{namespace_number(1), 0, 2000});
     for (std::uint64_t n = 0; n < 50; ++n)
-      changes.erase_page(space_number(1), key_number(n), 1);
+      changes.erase_page(namespace_number(1), key_number(n), 1);
     changes.put(page_number(60, 0, {99, 5}));
-    changes.erase_page(space_number(1), key_number(61), 0);
+    changes.erase_page(namespace_number(1), key_number(61), 0);
     changes.put(page_number(61, 0, {98, 6}));
     changes.put(page_number(62, 0, {97, 7}));
-    changes.erase_page(space_number(1), key_number(62), 0);
-    changes.erase_page(space_number(1), key_number(12345), 0); // was never there
+    changes.erase_page(namespace_number(1), key_number(62), 0);
+    changes.erase_page(namespace_number(1), key_number(12345), 0); // was never there
     REQUIRE(commit_now(*store, std::move(changes)));
     if (level == durability::strict)
       REQUIRE(store->close()); // the other one is closed by its end
@@ -119,8 +119,8 @@ TEST_CASE("a reopened store has exactly what was put and not erased", "[store][r
   const auto store = open_store(options_for(directory.path(), level));
   loaded found;
   load_all(*store, found);
-  CHECK(found.spaces == std::vector<namespace_record>{sample_namespace(1), sample_namespace(2)});
-  CHECK(found.ranks == std::vector<rank_record>{{space_number(1), 0, 2000}});
+  CHECK(found.namespaces == std::vector<namespace_record>{sample_namespace(1), sample_namespace(2)});
+  CHECK(found.ranks == std::vector<rank_record>{{namespace_number(1), 0, 2000}});
   CHECK(in_order(found.pages));
   CHECK(found.pages.size() == 100 + 50 - 1);
   for (std::uint64_t n = 0; n < 100; ++n) {
@@ -175,14 +175,14 @@ TEST_CASE("several threads read the same as one", "[store][rocksdb]") {
   // Two namespaces, pages without a namespace before, between and after them, and digests at the ends.
   batch.put(sample_namespace(10));
   batch.put(sample_namespace(20));
-  for (const std::uint64_t space : {5U, 10U, 15U, 20U, 25U}) {
+  for (const std::uint64_t ns : {5U, 10U, 15U, 20U, 25U}) {
     for (std::uint64_t n = 0; n < keys; ++n) {
       auto page = page_number(n);
-      page.space = space_number(space);
+      page.ns = namespace_number(ns);
       batch.put(page);
     }
     for (const key_digest key : {key_digest{0, 1}, key_digest{1ULL << 60U, 0}, key_digest{~0ULL, ~0ULL}})
-      batch.put(page_record{space_number(space), key, 0, {1, 1}, {}});
+      batch.put(page_record{namespace_number(ns), key, 0, {1, 1}, {}});
   }
   const auto records = batch.records();
   REQUIRE(commit_now(*store, std::move(batch)));
@@ -193,7 +193,7 @@ TEST_CASE("several threads read the same as one", "[store][rocksdb]") {
   for (const unsigned threads : {2U, 5U, 64U}) {
     loaded many;
     load_all(*store, many, threads);
-    std::ranges::sort(many.pages, {}, [](const page_record& p) { return std::tuple(p.space, p.key, p.rank); });
+    std::ranges::sort(many.pages, {}, [](const page_record& p) { return std::tuple(p.ns, p.key, p.rank); });
     CHECK(many.pages == one.pages);
     REQUIRE_FALSE(many.progress.empty());
     CHECK(many.progress.back().first == one.pages.size());
@@ -231,16 +231,16 @@ TEST_CASE("an invalid record is named, in any table", "[store][rocksdb]") {
   std::string name;
   switch (GENERATE(range(0, 5))) {
   case 0:
-    append_page_key(key, space_number(1), key_number(77), 3);
+    append_page_key(key, namespace_number(1), key_number(77), 3);
     name = to_string(key_number(77)) + " and rank 3";
     break;
   case 1:
-    append_rank_key(key, space_number(1), 5);
+    append_rank_key(key, namespace_number(1), 5);
     name = "rank 5";
     break;
   case 2:
-    append_namespace_key(key, space_number(9));
-    name = to_string(space_number(9));
+    append_namespace_key(key, namespace_number(9));
+    name = to_string(namespace_number(9));
     break;
   case 3:
     key = std::string("\0 before all", 12);

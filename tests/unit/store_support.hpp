@@ -20,7 +20,7 @@
 
 namespace troupe::test {
 
-inline namespace_id space_number(std::uint64_t n) {
+inline namespace_id namespace_number(std::uint64_t n) {
   return {0xabcd, n};
 }
 
@@ -30,12 +30,12 @@ inline key_digest key_number(std::uint64_t n) {
 
 /// The page of key `n`, at a slot that tells which write it is from.
 inline store::page_record page_number(std::uint64_t n, rank_number rank = 0, slot_ref where = {7, 1}) {
-  return {space_number(1), key_number(n), rank, where, n % 2 == 0 ? key_digest{} : key_number(n - 1)};
+  return {namespace_number(1), key_number(n), rank, where, n % 2 == 0 ? key_digest{} : key_number(n - 1)};
 }
 
 inline store::namespace_record sample_namespace(std::uint64_t n) {
   store::namespace_record record;
-  record.id = space_number(n);
+  record.id = namespace_number(n);
   record.spec.name = "space " + std::to_string(n);
   record.spec.model = "model";
   record.spec.revision = "main";
@@ -99,7 +99,7 @@ inline result<void> commit_now(store::metadata_store& store, store::write_batch 
 class loaded : public store::load_visitor {
 public:
   result<void> on_namespace(const store::namespace_record& record) override {
-    spaces.push_back(record);
+    namespaces.push_back(record);
     return {};
   }
 
@@ -131,7 +131,7 @@ public:
     return at == pages.end() ? nullptr : &*at;
   }
 
-  std::vector<store::namespace_record> spaces;
+  std::vector<store::namespace_record> namespaces;
   std::vector<store::rank_record> ranks;
   std::vector<store::page_record> pages;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> progress;
@@ -144,8 +144,7 @@ private:
 
 /// The order in which pages are read by one thread.
 inline bool in_order(const std::vector<store::page_record>& pages) {
-  return std::ranges::is_sorted(pages, {},
-                                [](const store::page_record& p) { return std::tuple(p.space, p.key, p.rank); });
+  return std::ranges::is_sorted(pages, {}, [](const store::page_record& p) { return std::tuple(p.ns, p.key, p.rank); });
 }
 
 inline store::rocksdb_store_options options_for(const std::filesystem::path& directory,

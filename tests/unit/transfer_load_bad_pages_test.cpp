@@ -37,7 +37,7 @@ TEST_CASE("load: a bad page is unpublished, wherever it was detected", "[load_st
   s.fetched(fetch, t0, {errc::ok, errc::io_error, errc::stale, errc::slab_damaged, errc::timeout, errc::ok});
   CHECK(s.state.window_left() == 6);
   const auto after_fetch = s.one<load_invalidate>();
-  CHECK(after_fetch.request.space == test_space);
+  CHECK(after_fetch.request.ns == test_namespace);
   CHECK(after_fetch.request.rank == 3);
   CHECK(after_fetch.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}, {key(3), {3, 7}}});
   CHECK(after_fetch.request.tier(0) == page_tier::disk);

@@ -19,7 +19,7 @@ TEST_CASE("load: locate with a lease, fetch, scatter, unpin, release", "[load_st
   const auto id = s.state.start(work, t0);
   REQUIRE(id);
   const auto locate = s.one<load_locate>();
-  CHECK(locate.request.space == test_space);
+  CHECK(locate.request.ns == test_namespace);
   CHECK(locate.request.rank == 3);
   CHECK(locate.request.lease.owner == 77);
   CHECK(locate.request.lease_for >= work.deadline);

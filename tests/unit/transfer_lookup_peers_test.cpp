@@ -18,7 +18,7 @@ struct finder_with_peers {
   explicit finder_with_peers(std::uint32_t shards = 1) : state(8, std::chrono::seconds(3)), effects(state) {
     lookup_state::binding node;
     node.owner = 77;
-    node.space = test_space;
+    node.ns = test_namespace;
     node.shard_count = shards;
     node.batch_keys_max = 512;
     node.lease_max = std::chrono::seconds(60);
@@ -49,7 +49,7 @@ TEST_CASE("lookup: peers are asked for missing keys, and the arrived pages are m
   const auto first = s.one<lookup_match>();
   s.matched(first, 2);
   const auto wanted_prefix = s.one<lookup_prefix_fetch>();
-  CHECK(wanted_prefix.request.space == test_space);
+  CHECK(wanted_prefix.request.ns == test_namespace);
   CHECK(wanted_prefix.request.parent == key(1));
   CHECK(wanted_prefix.request.keys.items == std::vector<key_digest>{key(2), key(3), key(4)});
   CHECK(s.effects.take<lookup_finished>().empty());

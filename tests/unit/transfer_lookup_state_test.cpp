@@ -25,7 +25,7 @@ struct finder {
     lookup_state::binding node;
     node.owner = 77;
     node.ticket_stream = 2;
-    node.space = test_space;
+    node.ns = test_namespace;
     node.shard_count = shards;
     node.batch_keys_max = 512;
     node.lease_max = lease_max;
@@ -86,7 +86,7 @@ TEST_CASE("lookup: one shard answers, and the lease is released once", "[lookup_
   const auto id = s.state.start(find(5), t0);
   REQUIRE(id);
   const auto match = s.one<lookup_match>();
-  CHECK(match.request.space == test_space);
+  CHECK(match.request.ns == test_namespace);
   CHECK(match.request.lease_for == hold);
   CHECK(match.request.keys == test_task(5).keys);
   s.matched(match, 3);
@@ -246,7 +246,7 @@ TEST_CASE("lookup: a node that returns with lower limits gets requests within th
   s.state.unbind(errc::unreachable);
   lookup_state::binding node;
   node.owner = 78;
-  node.space = test_space;
+  node.ns = test_namespace;
   node.shard_count = 1;
   node.batch_keys_max = 4;
   node.lease_max = std::chrono::seconds(5);

@@ -30,7 +30,7 @@ struct fetch_world {
   explicit fetch_world(std::uint32_t count, std::uint32_t shard_count = 1, bool has_peers = true,
                        timestamp deadline = timestamp::max(), duration peers_limit = duration::max())
       : keys(keys_of(count)), shards(shard_count),
-        lookup({test_space, shard_count, hold, false, has_peers, deadline, peers_limit}, keys) {}
+        lookup({test_namespace, shard_count, hold, false, has_peers, deadline, peers_limit}, keys) {}
 
   ticket new_lease() { return {77, ++last_lease}; }
   void start(timestamp now = t0) {

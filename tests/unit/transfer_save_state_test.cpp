@@ -22,7 +22,7 @@ TEST_CASE("save: reserve, place, gather, fill, commit, and only then saved", "[s
   CHECK(s.state.next_deadline() == t0 + work.deadline);
 
   const auto reserve = s.one<save_reserve>();
-  CHECK(reserve.request.space == test_space);
+  CHECK(reserve.request.ns == test_namespace);
   CHECK(reserve.request.rank == 3);
   CHECK(reserve.request.ticket.owner == 77);
   CHECK(reserve.request.keys == work.keys);

@@ -21,14 +21,14 @@ inline constexpr std::chrono::milliseconds ms{1};
 
 inline constexpr std::uint64_t test_slot_bytes = 8192;
 inline constexpr std::uint64_t test_page_bytes = 4096;
-inline constexpr namespace_id test_space{11, 12};
+inline constexpr namespace_id test_namespace{11, 12};
 
 inline key_digest key(std::uint64_t n) {
   return hash_key(std::as_bytes(std::span(&n, 1)));
 }
 
 inline transfer::coordinator_options test_options(std::uint32_t batch_pages = 32, std::uint32_t tasks_max = 256) {
-  return {test_space, 3, test_page_bytes, test_slot_bytes, batch_pages, tasks_max};
+  return {test_namespace, 3, test_page_bytes, test_slot_bytes, batch_pages, tasks_max};
 }
 
 inline transfer::node_binding test_binding(std::uint32_t window = 8, std::uint32_t shards = 1) {

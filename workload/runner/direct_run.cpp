@@ -22,14 +22,13 @@ std::size_t longest_request(const trace& what) {
 }
 
 /// Allocates device memory for all replayers: in host memory, it may take half of the host's.
-result<void> make_devices(replay_context& scene, const namespace_spec& space, std::size_t blocks,
-                          std::optional<int> gpu) {
-  const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
+result<void> make_devices(replay_context& scene, const namespace_spec& ns, std::size_t blocks, std::optional<int> gpu) {
+  const auto bytes = ns.geometry.page_bytes() * blocks * ns.world_size;
   if (auto room = gpu ? result<void>{} : check_memory(bytes, "concurrent requests", "--concurrency or --page-bytes");
       !room)
     return room;
-  for (rank_number rank = 0; rank < space.world_size; ++rank) {
-    auto device = device_memory::create(space.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
+  for (rank_number rank = 0; rank < ns.world_size; ++rank) {
+    auto device = device_memory::create(ns.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
                                         {.layout = kv_layout::split, .seed = 1 + rank, .gpu = gpu});
     if (!device)
       return tl::unexpected<error>(device.error());
@@ -121,16 +120,16 @@ direct_run::~direct_run() = default;
 
 result<direct_outcome> direct_run::play(caf::actor_system& system, node_client& client, const attach_reply& attached,
                                         run_observer& observer) {
-  const auto& space = attached.space;
+  const auto& ns = attached.ns;
   const auto& what = *scene_->what;
   auto& options = scene_->options;
   const auto longest = longest_request(what);
-  const auto page_bytes = space.geometry.page_bytes();
+  const auto page_bytes = ns.geometry.page_bytes();
   options.lease = std::min(options.lease, attached.limits.lease);
   scene_->batch_keys = attached.limits.batch_keys;
-  observer.preparing("making " + human_bytes(page_bytes * longest * options.concurrency * space.world_size) +
+  observer.preparing("making " + human_bytes(page_bytes * longest * options.concurrency * ns.world_size) +
                      " of KV cache");
-  if (auto made = make_devices(*scene_, space, longest * options.concurrency, options.gpu); !made)
+  if (auto made = make_devices(*scene_, ns, longest * options.concurrency, options.gpu); !made)
     return tl::unexpected(std::move(made.error()));
   if (auto started = start_ranks(client, *scene_); !started)
     return tl::unexpected(std::move(started.error()));

@@ -62,15 +62,15 @@ public:
       : system_(system), connection_(connection), trace_(what), options_(std::move(options)), observer_(observer),
         random_(options_.faults ? options_.faults->seed : 0) {}
 
-  result<void> start(const namespace_spec& space) {
-    const auto page_tokens = space.geometry.block_tokens;
+  result<void> start(const namespace_spec& ns) {
+    const auto page_tokens = ns.geometry.block_tokens;
     if (options_.blocks_per_page == 0 || page_tokens % options_.blocks_per_page != 0)
       return fail(errc::invalid_argument, "--blocks-per-page: a page of " + std::to_string(page_tokens) +
                                               " tokens is not made of " + std::to_string(options_.blocks_per_page) +
                                               " blocks");
     page_tokens_ = page_tokens;
     connector::engine_options how;
-    how.parallel.tensor_parallel = space.world_size;
+    how.parallel.tensor_parallel = ns.world_size;
     how.block_tokens = page_tokens / options_.blocks_per_page;
     how.lease = options_.common.lease;
     how.task_deadline = options_.common.task_deadline;
@@ -103,7 +103,7 @@ public:
     shape.vocabulary = vocabulary;
     shape.check_every_step = false;
 
-    if (auto ok = make_memory(space.geometry, shape.num_blocks, how.parallel); !ok)
+    if (auto ok = make_memory(ns.geometry, shape.num_blocks, how.parallel); !ok)
       return ok;
     auto scheduler = connector::make_scheduler_half(system_, connection_, how);
     if (!scheduler)
@@ -253,10 +253,10 @@ private:
 } // namespace
 
 result<engine_outcome> play_through_engine(caf::actor_system& system, const connector::half_connection& connection,
-                                           const namespace_spec& space, const trace& what, engine_run_options options,
+                                           const namespace_spec& ns, const trace& what, engine_run_options options,
                                            run_observer& observer) {
   engine_replay run(system, connection, what, std::move(options), observer);
-  if (auto started = run.start(space); !started)
+  if (auto started = run.start(ns); !started)
     return tl::unexpected(std::move(started.error()));
   observer.begins();
   return run.play();

@@ -26,12 +26,12 @@ config::node_config base_config() {
   out.node_name = "replay";
   out.log_level = "warn";
   out.statistics_interval = duration::zero();
-  namespace_spec space;
-  space.name = "replay";
-  space.model = "replay";
-  space.revision = "1";
-  space.dtype = "bfloat16";
-  out.namespaces.push_back(space);
+  namespace_spec ns;
+  ns.name = "replay";
+  ns.model = "replay";
+  ns.revision = "1";
+  ns.dtype = "bfloat16";
+  out.namespaces.push_back(ns);
   return out;
 }
 
@@ -58,25 +58,25 @@ tl::expected<own_node, std::vector<config::problem>> make_own_node(const own_nod
   } else {
     out.config = base_config();
   }
-  std::size_t space_index = 0;
-  while (space_index < out.config.namespaces.size() && !options.space.empty() &&
-         out.config.namespaces[space_index].name != options.space)
-    ++space_index;
-  if (space_index == out.config.namespaces.size())
-    return wrong("--namespace", "the config has no namespace '" + options.space + "'");
-  auto& space = out.config.namespaces[space_index];
+  std::size_t namespace_index = 0;
+  while (namespace_index < out.config.namespaces.size() && !options.ns.empty() &&
+         out.config.namespaces[namespace_index].name != options.ns)
+    ++namespace_index;
+  if (namespace_index == out.config.namespaces.size())
+    return wrong("--namespace", "the config has no namespace '" + options.ns + "'");
+  auto& ns = out.config.namespaces[namespace_index];
   if (options.page_bytes || !options.file) {
     const auto geometry = geometry_for_page_bytes(options.page_bytes.value_or(default_page_bytes));
     if (!geometry)
       return wrong("--page-bytes", geometry.error().text);
-    space.geometry = *geometry;
+    ns.geometry = *geometry;
   }
-  const auto slot = io::slot_bytes(space.geometry.page_bytes());
+  const auto slot = io::slot_bytes(ns.geometry.page_bytes());
   if (options.ranks || !options.file)
-    space.world_size = options.ranks.value_or(1);
+    ns.world_size = options.ranks.value_or(1);
   auto& ranks = out.config.storage.ranks;
   const auto provisional = config::rank_storage{slab_bytes(provisional_slots, slot), {}};
-  while (ranks.size() < space.world_size)
+  while (ranks.size() < ns.world_size)
     ranks.push_back(ranks.empty() ? provisional : ranks.back());
   if (options.capacity_pages)
     for (auto& x : ranks)

@@ -18,7 +18,7 @@ struct own_node_options {
   /// The arguments of `--set`.
   std::vector<std::string> overrides;
   /// The namespace that the rest applies to; the first if empty.
-  std::string space;
+  std::string ns;
   std::optional<std::uint64_t> page_bytes;
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint64_t> capacity_pages;

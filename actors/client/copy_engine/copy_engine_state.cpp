@@ -215,7 +215,7 @@ std::span<const std::uint32_t> copy_engine_state::further_blocks(const copy_orde
 }
 
 io::page_identity copy_engine_state::identity(const copy_item& item) const {
-  return {options_.space, item.key, options_.rank, item.where, page_bytes_};
+  return {options_.ns, item.key, options_.rank, item.where, page_bytes_};
 }
 
 void copy_engine_state::add_move(work& job, const copy_order& order, std::size_t position) const {

@@ -26,7 +26,7 @@
 namespace troupe {
 
 struct copy_engine_options {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   /// Items per order; more are refused.
   std::uint32_t batch_pages_max = 4096;

@@ -28,7 +28,7 @@ link_state_options rules_of(const link_options& options) {
 }
 
 node_offer offer_of(const attach_reply& x) {
-  node_offer out{x.owner, x.node_name, x.space_id, x.space.name, x.space.geometry, {}};
+  node_offer out{x.owner, x.node_name, x.ns_id, x.ns.name, x.ns.geometry, {}};
   for (const auto& rank : x.ranks)
     out.ranks.push_back(rank.rank);
   out.pinned_bytes = x.limits.pinned_bytes;
@@ -197,11 +197,11 @@ void link::perform(const link_attach& x) {
   wanted.process = ::getpid();
   if (!options_.local)
     wanted.home = options_.attach.always_remote ? "elsewhere" : host_identity();
-  wanted.space_name = options_.space_name;
+  wanted.namespace_name = options_.namespace_name;
   wanted.cluster = options_.cluster;
-  if (options_.space) {
-    wanted.wish = options_.make_space ? space_wish::made : space_wish::exact;
-    wanted.space = *options_.space;
+  if (options_.ns) {
+    wanted.wish = options_.make_namespace ? namespace_wish::made : namespace_wish::exact;
+    wanted.ns = *options_.ns;
   }
   monitor(node_);
   const auto on_end = [this, number = x.number, to = node_](result<attach_reply> reply) {
@@ -220,7 +220,7 @@ void link::perform(const link_attach& x) {
         monitor(reply_.shards.front());
       if (state_.owner() != 0)
         log::get("link")->info("attached to node '{}', namespace '{}', {} ranks, {} shards", reply_.node_name,
-                               reply_.space.name, reply_.ranks.size(), reply_.shards.size());
+                               reply_.ns.name, reply_.ranks.size(), reply_.shards.size());
     }
   };
   ask<attach_reply>(node_, on_end, wanted, caf::actor_cast<caf::actor>(this));
@@ -247,7 +247,7 @@ void link::perform(const link_take_parts&) {
 void link::perform(const link_bind_lookup& x) {
   ask<void>(
       parts_.lookup, [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome, now()); },
-      bind_atom_v, lookup_binding{reply_.owner, 0, reply_.space_id, reply_.limits, reply_.shards, reply_.cluster});
+      bind_atom_v, lookup_binding{reply_.owner, 0, reply_.ns_id, reply_.limits, reply_.shards, reply_.cluster});
 }
 
 void link::perform(const link_map& x) {

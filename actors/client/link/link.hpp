@@ -26,11 +26,11 @@ struct link_options {
   /// Memory that nodes hand over to the entrance; null: the node is of this process, or elsewhere.
   std::shared_ptr<const io::handed_memory> handed{};
   std::string client_name;
-  std::string space_name;
+  std::string namespace_name;
   /// Set: the whole namespace, instead of its name. A namespace with the same name and another identity is refused.
-  std::optional<namespace_spec> space{};
+  std::optional<namespace_spec> ns{};
   /// If `space` is set: the node creates the namespace where it has none like it.
-  bool make_space = true;
+  bool make_namespace = true;
   /// Set: this client is a node of that cluster, which looks up and loads, and does not save.
   std::string cluster{};
   /// The most bytes that the coordinators of a rank may have pinned at once, half for load and half for save.

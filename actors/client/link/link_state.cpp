@@ -39,7 +39,7 @@ result<void> check(const node_offer& offer) {
     return sound;
   if (offer.owner == 0)
     return fail(errc::invalid_argument, "the owner id is missing");
-  if (offer.space_id.is_null())
+  if (offer.ns_id.is_null())
     return fail(errc::invalid_argument, "the identity of the namespace is missing");
   return {};
 }
@@ -152,18 +152,18 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
   owner_ = offer.owner;
   notified_shortage_.clear();
   report_quiesced();
-  if (!space_.is_null() && space_ != offer.space_id) {
-    refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.space_name +
+  if (!ns_.is_null() && ns_ != offer.ns_id) {
+    refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.namespace_name +
                                          "': its pages are not exchangeable with those of this client"});
     return true;
   }
   if (auto sound = check(offer); !sound) {
     refuse({errc::invalid_argument,
-            "the node offers namespace '" + offer.space_name + "' with invalid parameters: " + sound.error().text});
+            "the node offers namespace '" + offer.namespace_name + "' with invalid parameters: " + sound.error().text});
     return true;
   }
   phase_ = phase::attached;
-  space_ = offer.space_id;
+  ns_ = offer.ns_id;
   node_name_ = offer.node_name;
   page_bytes_ = offer.geometry.page_bytes();
   pinned_bytes_ = offer.pinned_bytes;

@@ -32,8 +32,8 @@ struct link_state_options {
 struct node_offer {
   owner_id owner = 0;
   std::string node_name;
-  namespace_id space_id;
-  std::string space_name;
+  namespace_id ns_id;
+  std::string namespace_name;
   kv_geometry geometry;
   std::vector<rank_number> ranks;
   /// The most bytes that a client may have pinned at once, per rank.
@@ -264,7 +264,7 @@ private:
   std::uint64_t pinned_bytes_ = 0;
   std::vector<rank_number> node_ranks_;
   /// The identity of the first attachment; nodes with another one are refused. Null before.
-  namespace_id space_;
+  namespace_id ns_;
   /// Whether the client has brought its actors, and for which ranks.
   bool has_parts_ = false;
   std::vector<rank_number> ranks_;

@@ -35,7 +35,7 @@ inline constexpr duration task_time_max = std::chrono::hours(24);
 
 /// The options of a coordinator of one rank.
 struct coordinator_options {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
   /// The size of a frame.

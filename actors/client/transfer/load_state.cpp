@@ -47,7 +47,7 @@ result<task_id> load_state::start(const transfer_task& work, timestamp now) {
 void load_state::send_locate(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard, std::uint32_t attempt,
                              timestamp now) {
   const auto lease_for = std::min(binding().lease_max, (t.deadline - now) + std::chrono::seconds(5));
-  load_locate effect{0, shard, {options().space, options().rank, t.ticket, lease_for, {}}};
+  load_locate effect{0, shard, {options().ns, options().rank, t.ticket, lease_for, {}}};
   effect.request.report_in_slab = binding().shares_slab && now >= no_files_until_;
   for (const auto i : positions)
     effect.request.keys.items.push_back(t.pages[i].key);
@@ -287,7 +287,7 @@ void load_state::send_invalidate(task& t, const std::vector<bad_page>& bad, time
   for (const auto& x : bad)
     keys.push_back(t.pages[x.position].key);
   for (const auto& part : split_by_shard(keys, binding().shard_count)) {
-    load_invalidate effect{0, part.shard, {options().space, options().rank, {}, {}, {}}};
+    load_invalidate effect{0, part.shard, {options().ns, options().rank, {}, {}, {}}};
     for (const auto i : part.positions) {
       const auto& p = t.pages[bad[i].position];
       effect.request.pages.items.push_back(page_ref{p.key, p.where});
@@ -305,7 +305,7 @@ void load_state::conclude(task& t, timestamp now) {
     return;
   if (t.unresolved == 0 && t.calls == 0)
     for (const auto shard : std::exchange(t.leased_shards, {})) {
-      load_release effect{0, shard, {options().space, t.ticket, 0}};
+      load_release effect{0, shard, {options().ns, t.ticket, 0}};
       effect.call = begin_call(t, phase::finish, now, {}, {}, shard);
       outbox_.emplace_back(std::move(effect));
     }

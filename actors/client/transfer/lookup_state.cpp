@@ -26,7 +26,7 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   if (lookups_.size() >= lookups_max_)
     return fail(errc::limit_exceeded, std::to_string(lookups_max_) + " lookups are in progress, which is the limit");
   const auto id = ++last_id_;
-  const prefix_fetch::terms how{binding_.space,      binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
+  const prefix_fetch::terms how{binding_.ns,         binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
                                 work.report_on_disk, binding_.has_peers,   later(now, time_limit_)};
   const auto keys = std::span(work.keys.items).first(std::min<std::size_t>(work.keys.size(), binding_.batch_keys_max));
   auto& x = lookups_.emplace(id, prefix_fetch(how, {keys.begin(), keys.end()})).first->second;
@@ -97,7 +97,7 @@ result<void> lookup_state::release(const ticket& lease, timestamp, const std::ve
     return fail(errc::not_found, "no such lease: it was released before, has expired, or belongs to another node");
   const auto parts = split_by_shard(kept_there, binding_.shard_count);
   for (const auto shard : i->second.shards) {
-    lookup_release effect{0, shard, {binding_.space, lease, 0}};
+    lookup_release effect{0, shard, {binding_.ns, lease, 0}};
     for (const auto& kept : parts)
       if (kept.shard == shard)
         effect.request.kept_there.items = kept.items;

@@ -47,7 +47,7 @@ public:
   struct binding {
     owner_id owner = 0;
     std::uint32_t ticket_stream = 0;
-    namespace_id space;
+    namespace_id ns;
     std::uint32_t shard_count = 0;
     std::uint32_t batch_keys_max = 0;
     duration lease_max{};

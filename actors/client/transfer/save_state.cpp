@@ -36,7 +36,7 @@ void save_state::send_reserve(task& t, std::vector<std::uint32_t> positions, std
                               timestamp now) {
   // A little longer than the task may take, so that an abandoned reservation expires soon after it.
   const auto expires = std::min(binding().reservation_max, (t.deadline - now) + std::chrono::seconds(5));
-  save_reserve effect{0, shard, {options().space, options().rank, t.ticket, expires, {}, {}}};
+  save_reserve effect{0, shard, {options().ns, options().rank, t.ticket, expires, {}, {}}};
   for (const auto i : positions) {
     effect.request.keys.items.push_back(t.pages[i].key);
     effect.request.parents.items.push_back(i == 0 ? t.parent : t.pages[i - 1].key);
@@ -220,7 +220,7 @@ void save_state::send_finish(task& t, const std::vector<std::uint32_t>& position
   for (const auto i : positions)
     keys.push_back(t.pages[i].key);
   for (const auto& part : split_by_shard(keys, binding().shard_count)) {
-    finish_request request{options().space, options().rank, t.ticket, {}};
+    finish_request request{options().ns, options().rank, t.ticket, {}};
     std::vector<std::uint32_t> part_positions;
     for (const auto i : part.positions) {
       part_positions.push_back(positions[i]);

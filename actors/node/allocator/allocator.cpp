@@ -21,10 +21,10 @@ allocator_options with_fence(allocator_options options, bool fenced) {
 
 } // namespace
 
-allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
+allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& ns,
                      rank_number rank, io_worker_actor worker, memory_share memory, slab_grower_actor grower)
     : allocator_actor::base(config), memory_(std::move(memory)), state_(with_fence(options, static_cast<bool>(worker))),
-      space_(space), rank_(rank), worker_(std::move(worker)), grower_(std::move(grower)) {}
+      ns_(ns), rank_(rank), worker_(std::move(worker)), grower_(std::move(grower)) {}
 
 allocator::behavior_type allocator::make_behavior() {
   delayed_send(this, allocator_tick, caf::tick_atom_v);
@@ -115,7 +115,7 @@ void allocator::flush() {
 
 void allocator::grow(std::uint32_t slots) {
   if (grower_)
-    take_growth(request(grower_, caf::infinite, grow_atom_v, space_, rank_, slots));
+    take_growth(request(grower_, caf::infinite, grow_atom_v, ns_, rank_, slots));
   else
     take_growth(request(worker_, caf::infinite, grow_atom_v, slots));
 }
@@ -169,7 +169,7 @@ void allocator::evict(std::uint32_t wanted) {
     const auto share = shares[i];
     if (share == 0)
       continue;
-    request(shards_[i], caf::infinite, evict_request{space_, rank_, share, shares_.forced(), shares_.seen(i)})
+    request(shards_[i], caf::infinite, evict_request{ns_, rank_, share, shares_.forced(), shares_.seen(i)})
         .then(
             [this, all, i](const evict_reply& reply) {
               shares_.answered(i, reply);

@@ -15,7 +15,7 @@ namespace troupe {
 /// engines write the slab themselves, and `allocator_options::fenced` is false in any case.
 class allocator : public allocator_actor::base {
 public:
-  allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space, rank_number rank,
+  allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& ns, rank_number rank,
             io_worker_actor worker, memory_share memory = {}, slab_grower_actor grower = {});
 
   const char* name() const override { return "allocator"; }
@@ -42,7 +42,7 @@ private:
   /// The memory share of the slots; it is returned when the allocator ends.
   memory_share memory_;
   allocator_state state_;
-  namespace_id space_;
+  namespace_id ns_;
   rank_number rank_;
   io_worker_actor worker_;
   /// Null unless the slots are in a file that grows.

@@ -136,51 +136,51 @@ metadata_service::metadata_service(caf::actor_system& system, std::vector<regist
       namespaces_(std::move(namespaces)), names_(std::move(names)), own_(std::move(own)) {}
 
 template <class T>
-bool metadata_service::refuse_writer(const namespace_id& space, const callback<T>& then) const {
-  if (std::ranges::find(own_, space) == own_.end() && !names_->kept_here(space))
+bool metadata_service::refuse_writer(const namespace_id& ns, const callback<T>& then) const {
+  if (std::ranges::find(own_, ns) == own_.end() && !names_->kept_here(ns))
     return false;
   then(fail(errc::not_owner, "pages of this namespace lie in slab files that only the node writes: save through a "
                              "client that attaches to it, or create a namespace for files of your own"));
   return true;
 }
 
-void metadata_service::exists(const namespace_id& space, rank_number rank, std::vector<key_digest> keys,
+void metadata_service::exists(const namespace_id& ns, rank_number rank, std::vector<key_digest> keys,
                               callback<codes> then) const {
   split<result_codes>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
-    return exists_request{space, rank, std::move(part)};
+    return exists_request{ns, rank, std::move(part)};
   });
 }
 
-void metadata_service::protect(const namespace_id& space, rank_number rank, bool complete_only, duration protect_for,
+void metadata_service::protect(const namespace_id& ns, rank_number rank, bool complete_only, duration protect_for,
                                std::uint32_t readers_share, std::vector<key_digest> keys,
                                callback<locations> then) const {
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
-    return protect_request{space, rank, complete_only, protect_for, std::move(part), readers_share};
+    return protect_request{ns, rank, complete_only, protect_for, std::move(part), readers_share};
   });
 }
 
-void metadata_service::allocate(const namespace_id& space, rank_number rank, duration expires_in,
+void metadata_service::allocate(const namespace_id& ns, rank_number rank, duration expires_in,
                                 std::vector<key_digest> keys, std::vector<key_digest> parents,
                                 callback<locations> then) const {
-  if (refuse_writer(space, then))
+  if (refuse_writer(ns, then))
     return;
   split<reserve_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions& where) {
-    return allocate_request{space, rank, expires_in, std::move(part), part_of(parents, where)};
+    return allocate_request{ns, rank, expires_in, std::move(part), part_of(parents, where)};
   });
 }
 
-void metadata_service::confirm(const namespace_id& space, rank_number rank, std::vector<page_ref> pages,
+void metadata_service::confirm(const namespace_id& ns, rank_number rank, std::vector<page_ref> pages,
                                callback<codes> then) const {
-  if (refuse_writer(space, then))
+  if (refuse_writer(ns, then))
     return;
   split<result_codes>(system_, *shards_, std::move(pages), std::move(then), [&](auto part, const positions&) {
-    return confirm_request{space, rank, std::move(part)};
+    return confirm_request{ns, rank, std::move(part)};
   });
 }
 
-void metadata_service::reclaim(const namespace_id& space, rank_number rank, std::vector<slot_number> slots,
+void metadata_service::reclaim(const namespace_id& ns, rank_number rank, std::vector<slot_number> slots,
                                callback<codes> then) const {
-  if (refuse_writer(space, then))
+  if (refuse_writer(ns, then))
     return;
   if (slots.empty()) {
     then(codes{});
@@ -196,13 +196,13 @@ void metadata_service::reclaim(const namespace_id& space, rank_number rank, std:
           all[i] = static_cast<std::uint8_t>(reclaim_sum(errc_from_wire(all[i]), errc_from_wire(reply->results[i])));
         return {};
       },
-      reclaim_request{space, rank, slots});
+      reclaim_request{ns, rank, slots});
 }
 
-void metadata_service::erase(const namespace_id& space, rank_number rank, std::vector<key_digest> keys,
+void metadata_service::erase(const namespace_id& ns, rank_number rank, std::vector<key_digest> keys,
                              callback<codes> then) const {
   split<result_codes>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
-    return erase_request{space, rank, std::move(part)};
+    return erase_request{ns, rank, std::move(part)};
   });
 }
 
@@ -228,17 +228,17 @@ void clear_on(caf::actor_system& system, const registry_actor& shard, clear_requ
 
 } // namespace
 
-void metadata_service::clear(const namespace_id& space, rank_number rank, callback<std::uint64_t> then) const {
+void metadata_service::clear(const namespace_id& ns, rank_number rank, callback<std::uint64_t> then) const {
   const auto joined = gather_from_threads(shards_->size(), std::uint64_t{0}, std::move(then));
   for (const auto& shard : *shards_)
-    clear_on(system_, shard, {space, rank, 0}, joined);
+    clear_on(system_, shard, {ns, rank, 0}, joined);
 }
 
-void metadata_service::locate(const namespace_id& space, rank_number rank, const ticket& lease, duration lease_for,
+void metadata_service::locate(const namespace_id& ns, rank_number rank, const ticket& lease, duration lease_for,
                               const lease_bounds& bounds, std::vector<key_digest> keys,
                               callback<locations> then) const {
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
-    return locate_request{space, rank, lease, lease_for, std::move(part), bounds};
+    return locate_request{ns, rank, lease, lease_for, std::move(part), bounds};
   });
 }
 
@@ -271,51 +271,51 @@ constexpr const char* no_lease = "no such lease: it was released, has expired, o
 
 } // namespace
 
-void metadata_service::release(const namespace_id& space, const ticket& lease, callback<void> then) const {
-  ask_parts<void>(system_, *shards_, std::move(then), no_lease, release_request{space, lease, 0, 0, true});
+void metadata_service::release(const namespace_id& ns, const ticket& lease, callback<void> then) const {
+  ask_parts<void>(system_, *shards_, std::move(then), no_lease, release_request{ns, lease, 0, 0, true});
 }
 
-void metadata_service::renew(const namespace_id& space, const ticket& lease, duration lease_for,
+void metadata_service::renew(const namespace_id& ns, const ticket& lease, duration lease_for,
                              callback<void> then) const {
-  ask_parts<void>(system_, *shards_, std::move(then), no_lease, renew_request{space, lease, lease_for});
+  ask_parts<void>(system_, *shards_, std::move(then), no_lease, renew_request{ns, lease, lease_for});
 }
 
-void metadata_service::reserve(const namespace_id& space, rank_number rank, const ticket& reservation,
-                               duration expires_in, std::vector<key_digest> keys, std::vector<key_digest> parents,
+void metadata_service::reserve(const namespace_id& ns, rank_number rank, const ticket& reservation, duration expires_in,
+                               std::vector<key_digest> keys, std::vector<key_digest> parents,
                                callback<locations> then) const {
-  if (refuse_writer(space, then))
+  if (refuse_writer(ns, then))
     return;
   split<reserve_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions& where) {
-    return reserve_request{space, rank, reservation, expires_in, std::move(part), part_of(parents, where)};
+    return reserve_request{ns, rank, reservation, expires_in, std::move(part), part_of(parents, where)};
   });
 }
 
-void metadata_service::commit(const namespace_id& space, rank_number rank, const ticket& reservation,
+void metadata_service::commit(const namespace_id& ns, rank_number rank, const ticket& reservation,
                               std::vector<page_ref> pages, callback<codes> then) const {
-  if (refuse_writer(space, then))
+  if (refuse_writer(ns, then))
     return;
   split<finish_reply>(
       system_, *shards_, std::move(pages), std::move(then),
       [&](auto part, const positions&) {
-        return finish_request{space, rank, reservation, std::move(part), true};
+        return finish_request{ns, rank, reservation, std::move(part), true};
       },
       commit_atom_v);
 }
 
-void metadata_service::abort(const namespace_id& space, rank_number rank, const ticket& reservation,
+void metadata_service::abort(const namespace_id& ns, rank_number rank, const ticket& reservation,
                              std::vector<page_ref> pages, callback<codes> then) const {
-  if (refuse_writer(space, then))
+  if (refuse_writer(ns, then))
     return;
   if (pages.empty()) // everything under the ticket, on all shards
     return ask_parts<finish_reply>(
         system_, *shards_,
         [then = std::move(then)](const result<void>& ended) { then(ended.map([] { return codes{}; })); },
         "nothing is reserved under this ticket: it was aborted, has expired, or belongs to another caller",
-        abort_atom_v, finish_request{space, rank, reservation, {}, true});
+        abort_atom_v, finish_request{ns, rank, reservation, {}, true});
   split<finish_reply>(
       system_, *shards_, std::move(pages), std::move(then),
       [&](auto part, const positions&) {
-        return finish_request{space, rank, reservation, std::move(part)};
+        return finish_request{ns, rank, reservation, std::move(part)};
       },
       abort_atom_v);
 }
@@ -334,7 +334,7 @@ struct matched_part {
 
 } // namespace
 
-void metadata_service::match(const namespace_id& space, const ticket& lease, duration lease_for,
+void metadata_service::match(const namespace_id& ns, const ticket& lease, duration lease_for,
                              const lease_bounds& bounds, std::vector<key_digest> keys,
                              callback<std::uint32_t> then) const {
   if (keys.empty()) {
@@ -346,12 +346,12 @@ void metadata_service::match(const namespace_id& space, const ticket& lease, dur
   parts.reserve(batches.size());
   for (auto& x : batches)
     parts.push_back({x.shard, std::move(x.positions), 0, 0, std::nullopt});
-  const auto trim = [&system = system_, shards = shards_, space, lease](const matched_part& x, std::uint32_t keep) {
+  const auto trim = [&system = system_, shards = shards_, ns, lease](const matched_part& x, std::uint32_t keep) {
     if (x.matched <= keep)
       return;
     // What could not be released, or is kept because the lease was used again, ends with the lease.
     ask<void>(
-        system, (*shards)[x.shard], [](const result<void>&) {}, release_request{space, lease, keep, x.uses});
+        system, (*shards)[x.shard], [](const result<void>&) {}, release_request{ns, lease, keep, x.uses});
   };
   const auto joined = gather_from_threads(
       batches.size(), std::move(parts),
@@ -381,7 +381,7 @@ void metadata_service::match(const namespace_id& space, const ticket& lease, dur
           }
           joined->part_done();
         },
-        match_request{space, lease, lease_for, std::move(batches[i].items), bounds});
+        match_request{ns, lease, lease_for, std::move(batches[i].items), bounds});
   }
 }
 
@@ -390,13 +390,13 @@ void metadata_service::add_namespace(const namespace_spec& spec, const namespace
   ask<void>(system_, namespaces_, std::move(then), add_namespace_request{spec, options});
 }
 
-void metadata_service::remove_namespace(const namespace_id& space, bool force, callback<void> then) const {
-  ask<void>(system_, namespaces_, std::move(then), remove_namespace_request{space, force});
+void metadata_service::remove_namespace(const namespace_id& ns, bool force, callback<void> then) const {
+  ask<void>(system_, namespaces_, std::move(then), remove_namespace_request{ns, force});
 }
 
-void metadata_service::register_rank(const namespace_id& space, rank_number rank, std::uint32_t slots,
+void metadata_service::register_rank(const namespace_id& ns, rank_number rank, std::uint32_t slots,
                                      callback<void> then) const {
-  ask<void>(system_, namespaces_, std::move(then), register_rank_request{space, rank, slots});
+  ask<void>(system_, namespaces_, std::move(then), register_rank_request{ns, rank, slots});
 }
 
 namespace {
@@ -429,14 +429,14 @@ void add_to(std::vector<namespace_info>& sum, const std::vector<namespace_info>&
 
 } // namespace
 
-void metadata_service::describe(const namespace_id& space, callback<std::vector<namespace_info>> then) const {
+void metadata_service::describe(const namespace_id& ns, callback<std::vector<namespace_info>> then) const {
   ask_all<describe_reply>(system_, *shards_, std::vector<namespace_info>{}, std::move(then),
-                          if_ok([](std::vector<namespace_info>& sum, describe_reply& x) { add_to(sum, x.spaces); }),
-                          describe_request{space});
+                          if_ok([](std::vector<namespace_info>& sum, describe_reply& x) { add_to(sum, x.namespaces); }),
+                          describe_request{ns});
 }
 
-void metadata_service::look_up(const namespace_id& space, const key_digest& key, callback<key_reply> then) const {
-  ask<key_reply>(system_, (*shards_)[shard_of(key, shard_count())], std::move(then), key_request{space, key});
+void metadata_service::look_up(const namespace_id& ns, const key_digest& key, callback<key_reply> then) const {
+  ask<key_reply>(system_, (*shards_)[shard_of(key, shard_count())], std::move(then), key_request{ns, key});
 }
 
 void metadata_service::stats(callback<registry_stats> then) const {

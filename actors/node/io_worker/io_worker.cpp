@@ -69,7 +69,7 @@ io_worker::behavior_type io_worker::make_behavior() {
     parts_->target->set(caf::actor_cast<io_worker_actor>(this));
   if (parts_->store)
     checker_ = spawn<page_checker, caf::linked>(
-        page_checker_options{parts_->name.space, parts_->name.rank, parts_->page_bytes, parts_->extents->memory()});
+        page_checker_options{parts_->name.ns, parts_->name.rank, parts_->page_bytes, parts_->extents->memory()});
   schedule_tick();
   return {
       [this](place_atom, owner_id owner, const frame_request& x) {
@@ -99,7 +99,7 @@ io_worker::behavior_type io_worker::make_behavior() {
           return to_caf(error{errc::exists, "the io worker knows the shards already"});
         shards_ = peers.shards;
         for (std::size_t i = 0; i < peers.allocators.size() && parts_->options.memory_only; ++i)
-          if (i < peers.spaces.size() && peers.spaces[i] == parts_->name.space && i < peers.ranks.size() &&
+          if (i < peers.namespaces.size() && peers.namespaces[i] == parts_->name.ns && i < peers.ranks.size() &&
               peers.ranks[i] == parts_->name.rank)
             allocator_ = peers.allocators[i];
         begin_scrub();
@@ -250,7 +250,7 @@ result<frame_table::extent> io_worker::make_known(const io::extent& x) {
     return out;
   const auto known = parts_->store->add_buffer(x.bytes);
   if (!known) {
-    log::get("io")->warn("memory not usable for {}: {}", parts_->name.space_name, known.error().text);
+    log::get("io")->warn("memory not usable for {}: {}", parts_->name.namespace_name, known.error().text);
     return tl::unexpected(known.error());
   }
   out.buffer = *known;
@@ -329,7 +329,7 @@ void io_worker::report() {
   // completely.
   const auto extent_bytes = parts_->extents->info().extent_bytes;
   const auto per_extent = std::max<std::uint64_t>(extent_bytes / parts_->options.slot_bytes, 1);
-  memory_report out{parts_->name.space,
+  memory_report out{parts_->name.ns,
                     parts_->name.rank,
                     now() < wants_until_,
                     static_cast<std::uint32_t>(frames.extents()),
@@ -399,7 +399,7 @@ void io_worker::report_damage() {
   for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
     for (std::size_t first = 0; first < part.positions.size(); first += reported_pages_max) {
       const auto last = std::min(part.positions.size(), first + reported_pages_max);
-      invalidate_request notified{parts_->name.space, parts_->name.rank, {}, {}, {}};
+      invalidate_request notified{parts_->name.ns, parts_->name.rank, {}, {}, {}};
       for (const auto i : std::span(part.positions).subspan(first, last - first)) {
         notified.pages.items.push_back(pages[i]);
         notified.reasons.items.push_back(static_cast<std::uint8_t>(damaged[i].why));
@@ -421,7 +421,7 @@ void io_worker::report_dropped() {
   for (auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
     for (std::size_t first = 0; first < part.items.size(); first += reported_pages_max) {
       const auto last = std::min(part.items.size(), first + reported_pages_max);
-      dropped_pages_request notified{parts_->name.space, parts_->name.rank, {}};
+      dropped_pages_request notified{parts_->name.ns, parts_->name.rank, {}};
       notified.pages.items.assign(part.items.begin() + static_cast<std::ptrdiff_t>(first),
                                   part.items.begin() + static_cast<std::ptrdiff_t>(last));
       ++pending_reports_;
@@ -442,28 +442,28 @@ void io_worker::check_slab() {
   if (sound)
     return;
   state_.slab_is_damaged();
-  const auto& [space, space_name, rank] = parts_->name;
+  const auto& [ns, namespace_name, rank] = parts_->name;
   if (parts_->condition)
-    parts_->condition->slab_damaged(space, rank,
-                                    "the slab of namespace '" + space_name + "' rank " + std::to_string(rank) +
+    parts_->condition->slab_damaged(ns, rank,
+                                    "the slab of namespace '" + namespace_name + "' rank " + std::to_string(rank) +
                                         " is damaged (" + sound.error().text +
                                         "); start the node again with a new slab");
   log::get("io")->error(
       "slab damaged: {} ({}); nothing more is saved in namespace '{}' on any rank, reads are tried and verified. "
       "Start the node again with a new slab.",
-      parts_->store->traits().place, sound.error().text, space_name);
+      parts_->store->traits().place, sound.error().text, namespace_name);
 }
 
 void io_worker::report_writes() {
   const auto code = state_.write_trouble();
   if (code == std::exchange(reported_write_trouble_, code))
     return;
-  const auto& [space, space_name, rank] = parts_->name;
-  const auto of = "namespace '" + space_name + "' rank " + std::to_string(rank);
+  const auto& [ns, namespace_name, rank] = parts_->name;
+  const auto of = "namespace '" + namespace_name + "' rank " + std::to_string(rank);
   if (code == errc::ok) {
     log::get("io")->info("writes to the slab of {} have not failed for a while", of);
     if (parts_->condition)
-      parts_->condition->ends(trouble::writes_fail, space, rank);
+      parts_->condition->ends(trouble::writes_fail, ns, rank);
     return;
   }
   auto text =
@@ -472,7 +472,7 @@ void io_worker::report_writes() {
       "raise its quota, or check it for errors";
   log::get("io")->warn("{}", text);
   if (parts_->condition)
-    parts_->condition->begins(trouble::writes_fail, space, rank, std::move(text));
+    parts_->condition->begins(trouble::writes_fail, ns, rank, std::move(text));
 }
 
 // The order matters: nothing is freed, unmapped or closed before the kernel has released it.
@@ -507,7 +507,7 @@ void io_worker::on_exit() {
   checker_ = scrub_checker_ = nullptr;
   shards_.clear();
   const auto memory = parts_->returns_memory ? parts_->extents : nullptr;
-  const auto space_name = parts_->name.space_name;
+  const auto namespace_name = parts_->name.namespace_name;
   parts_.reset(); // closes the slab and releases its lock
   if (!memory)
     return;
@@ -518,8 +518,8 @@ void io_worker::on_exit() {
     memory->take_back(x.number);
   if (const auto kept = state_.frames().extents() - left.size(); kept > 0)
     log::get("io")->warn(
-        "{}: {} extents stay set aside until the node ends: disconnected clients may still write to them", space_name,
-        kept);
+        "{}: {} extents stay set aside until the node ends: disconnected clients may still write to them",
+        namespace_name, kept);
 }
 
 } // namespace troupe

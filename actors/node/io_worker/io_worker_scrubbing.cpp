@@ -20,12 +20,12 @@ void io_worker::begin_scrub() {
   const std::span<std::byte> span(memory.get(), memory ? bytes : 0);
   const auto buffer = memory ? parts_->store->add_buffer(span) : fail(errc::no_memory, "there is no memory");
   if (!buffer) {
-    log::get("io")->warn("scrub disabled: {} ({})", parts_->name.space_name, buffer.error().text);
+    log::get("io")->warn("scrub disabled: {} ({})", parts_->name.namespace_name, buffer.error().text);
     return;
   }
   scrub_memory_ = memory;
   scrub_checker_ = spawn<page_checker, caf::linked>(
-      page_checker_options{parts_->name.space, parts_->name.rank, parts_->page_bytes, span, memory});
+      page_checker_options{parts_->name.ns, parts_->name.rank, parts_->page_bytes, span, memory});
   state_.begin_scrub(span, *buffer, static_cast<std::uint32_t>(shards_.size()), now());
 }
 
@@ -34,7 +34,7 @@ void io_worker::ask_what_to_scrub() {
   if (!wanted)
     return;
   request(shards_[wanted->shard], caf::infinite,
-          list_pages_request{parts_->name.space, parts_->name.rank, wanted->from, wanted->most})
+          list_pages_request{parts_->name.ns, parts_->name.rank, wanted->from, wanted->most})
       .then(
           [this](list_pages_reply& x) {
             state_.scrub_listed(std::move(x.pages.items), x.next, x.more, now());
@@ -70,7 +70,7 @@ void io_worker::report_scrub() {
   reported_passes_ = stats.scrub_passes;
   log::get("io")->info("scrub complete: namespace '{}' rank {}, pass {}; since the start {} pages "
                        "read, {} corrupt",
-                       parts_->name.space_name, parts_->name.rank, stats.scrub_passes, stats.scrubbed_pages,
+                       parts_->name.namespace_name, parts_->name.rank, stats.scrub_passes, stats.scrubbed_pages,
                        stats.scrub_unsound_pages);
 }
 

@@ -20,7 +20,7 @@ errc page_checker::check(const check_item& item) const {
   if (item.offset > options_.memory.size() || options_.memory.size() - item.offset < slot)
     return errc::out_of_range;
   return io::verify_page(options_.memory.subspan(item.offset, slot),
-                         {options_.space, item.page.key, options_.rank, item.page.where, options_.page_bytes});
+                         {options_.ns, item.page.key, options_.rank, item.page.where, options_.page_bytes});
 }
 
 } // namespace troupe

@@ -12,7 +12,7 @@ namespace troupe {
 
 /// The namespace and rank of the pages, and where they are in memory.
 struct page_checker_options {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
   /// The whole arena, or its substitute. It must outlive the checker, or be owned by `keeps`.

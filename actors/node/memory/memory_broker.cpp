@@ -31,10 +31,10 @@ memory_broker::memory_broker(caf::actor_config& config, std::shared_ptr<io::exte
 memory_broker::behavior_type memory_broker::make_behavior() {
   return {
       [this](const memory_holder& x) -> caf::result<void> {
-        auto& number = numbers_[{x.space, x.rank}];
+        auto& number = numbers_[{x.ns, x.rank}];
         if (number != 0) // its earlier worker has ended, but the notification has not arrived yet
           forget(std::exchange(number, 0));
-        numbers_[{x.space, x.rank}] = ++last_;
+        numbers_[{x.ns, x.rank}] = ++last_;
         workers_.emplace(last_, x.worker);
         state_.add(last_);
         monitor(x.worker);
@@ -42,7 +42,7 @@ memory_broker::behavior_type memory_broker::make_behavior() {
         return caf::unit;
       },
       [this](const memory_report& x) -> caf::result<void> {
-        const auto known = numbers_.find({x.space, x.rank});
+        const auto known = numbers_.find({x.ns, x.rank});
         if (known == numbers_.end())
           return to_caf(error{errc::not_found, "this rank is not registered with the memory broker"});
         const auto at = now();

@@ -33,16 +33,16 @@ void metrics_state::count(const std::string& name, const std::string& help, metr
   known = std::max(known, value);
 }
 
-void metrics_state::forget_ranks(const std::function<bool(const std::string& space, const std::string& rank)>& served) {
+void metrics_state::forget_ranks(const std::function<bool(const std::string& ns, const std::string& rank)>& served) {
   for (auto& [name, x] : families_)
     std::erase_if(x.series, [&](const auto& series) {
-      const std::string* space = nullptr;
+      const std::string* ns = nullptr;
       const std::string* rank = nullptr;
       for (const auto& [label, value] : series.first) {
-        space = label == "namespace" ? &value : space;
+        ns = label == "namespace" ? &value : ns;
         rank = label == "rank" ? &value : rank;
       }
-      return space != nullptr && rank != nullptr && !served(*space, *rank);
+      return ns != nullptr && rank != nullptr && !served(*ns, *rank);
     });
 }
 

@@ -35,7 +35,7 @@ public:
 
   /// Removes series of ranks that are not served any more: those with a namespace and a rank for which `served` is
   /// false.
-  void forget_ranks(const std::function<bool(const std::string& space, const std::string& rank)>& served);
+  void forget_ranks(const std::function<bool(const std::string& ns, const std::string& rank)>& served);
 
   /// Removes series of nodes that are not known any more: those with a `peer` for which `known` is false.
   void forget_peers(const std::function<bool(const std::string& peer)>& known);

@@ -45,7 +45,7 @@ void show(metrics_state& to, const registry_stats& r) {
 }
 
 void show(metrics_state& to, const rank_stats& x) {
-  const metric_labels rank{{"namespace", x.space_name}, {"rank", std::to_string(x.rank)}};
+  const metric_labels rank{{"namespace", x.namespace_name}, {"rank", std::to_string(x.rank)}};
   const auto slots = [&](const char* name, std::uint64_t value) {
     auto labels = rank;
     labels.push_back({"state", name});
@@ -157,7 +157,8 @@ void show(metrics_state& to, const cluster_stats& cluster) {
     to.set("troupe_peer_up", "1 if the peer is reachable.", peer, x.up ? 1.0 : 0.0);
     to.set("troupe_peer_lag_seconds", "Round-trip time of the last hello; 0 while the peer is unreachable.", peer,
            number(x.lag_us) / 1e6);
-    to.set("troupe_peer_namespaces", "Namespaces whose pages can be fetched from the peer.", peer, number(x.spaces));
+    to.set("troupe_peer_namespaces", "Namespaces whose pages can be fetched from the peer.", peer,
+           number(x.namespaces));
     to.count("troupe_peer_asked_total", "Requests to the peer for keys that this node does not have.", peer,
              number(x.asked));
     to.count("troupe_peer_had_total", "Requests for which the peer had some of the keys.", peer, number(x.had));
@@ -221,7 +222,7 @@ struct rank_sum {
   }
 };
 
-struct space_sum {
+struct namespace_sum {
   std::uint64_t keys = 0;
   std::uint64_t complete_keys = 0;
   std::uint64_t evicted_keys = 0;
@@ -232,13 +233,13 @@ struct space_sum {
   std::map<std::string, rank_sum> ranks;
 };
 
-std::map<std::string, space_sum> sums_of(std::vector<namespace_info> spaces, const series_limits& limits) {
+std::map<std::string, namespace_sum> sums_of(std::vector<namespace_info> namespaces, const series_limits& limits) {
   // Sorted, so that the namespaces with a name of their own stay the same from scrape to scrape.
-  std::ranges::sort(spaces, {}, [](const namespace_info& x) -> const std::string& { return x.spec.name; });
-  std::map<std::string, space_sum> out;
+  std::ranges::sort(namespaces, {}, [](const namespace_info& x) -> const std::string& { return x.spec.name; });
+  std::map<std::string, namespace_sum> out;
   std::size_t ranks = 0;
-  for (std::size_t i = 0; i < spaces.size(); ++i) {
-    const auto& x = spaces[i];
+  for (std::size_t i = 0; i < namespaces.size(); ++i) {
+    const auto& x = namespaces[i];
     const bool has_name = i < limits.namespaces;
     auto& sum = out[has_name ? x.spec.name : std::string{other}];
     sum.keys += x.keys;
@@ -270,13 +271,13 @@ void show(metrics_state& to, const node_stats& stats) {
   // Without this, series of ranks that are not served any more would keep their last value for ever.
   std::set<std::pair<std::string, std::string>> served;
   for (const auto& x : stats.ranks)
-    served.emplace(x.space_name, std::to_string(x.rank));
-  to.forget_ranks([&](const std::string& space, const std::string& rank) { return served.contains({space, rank}); });
+    served.emplace(x.namespace_name, std::to_string(x.rank));
+  to.forget_ranks([&](const std::string& ns, const std::string& rank) { return served.contains({ns, rank}); });
   for (const auto& x : stats.ranks)
     show(to, x);
 }
 
-std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const series_limits& limits) {
+std::vector<metric_family> families_of(std::vector<namespace_info> namespaces, const series_limits& limits) {
   metric_family keys("troupe_namespace_keys", "Keys with at least one page.");
   metric_family complete("troupe_namespace_complete_keys", "Keys with a page on every rank.");
   metric_family evicted("troupe_namespace_evicted_keys_total", "Keys that were evicted.", metric_family::kind::Counter);
@@ -289,16 +290,16 @@ std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const
   metric_family slots("troupe_namespace_slots",
                       "Slots of a rank by state; withheld: unpublished, but leased or protected.");
   metric_family bytes("troupe_namespace_live_bytes", "Bytes in live pages, where the size of a page is known.");
-  for (const auto& [name, x] : sums_of(std::move(spaces), limits)) {
-    const metric_labels space{{"namespace", name}};
-    keys.add(space, x.keys);
-    complete.add(space, x.complete_keys);
-    evicted.add(space, x.evicted_keys);
-    lookups.add(space, x.lookups.requests);
-    asked.add(space, x.lookups.asked_keys);
-    found.add(space, x.lookups.found_keys);
-    leases.add(space, x.leases);
-    reservations.add(space, x.reservations);
+  for (const auto& [name, x] : sums_of(std::move(namespaces), limits)) {
+    const metric_labels ns{{"namespace", name}};
+    keys.add(ns, x.keys);
+    complete.add(ns, x.complete_keys);
+    evicted.add(ns, x.evicted_keys);
+    lookups.add(ns, x.lookups.requests);
+    asked.add(ns, x.lookups.asked_keys);
+    found.add(ns, x.lookups.found_keys);
+    leases.add(ns, x.leases);
+    reservations.add(ns, x.reservations);
     for (const auto& [number, rank] : x.ranks) {
       const metric_labels where{{"namespace", name}, {"rank", number}};
       const auto in_state = [&](const char* state, std::uint64_t value) {
@@ -371,7 +372,7 @@ std::vector<metric_family> families_of(const node_condition& condition) {
                  condition.has(static_cast<trouble>(i)) ? 1.0 : 0.0);
   metric_family slabs("troupe_slab_damaged", "1 if a slab file was removed or truncated.");
   for (const auto& x : condition.slabs())
-    slabs.add({{"namespace", x.name.space_name}, {"rank", std::to_string(x.name.rank)}}, x.damaged ? 1.0 : 0.0);
+    slabs.add({{"namespace", x.name.namespace_name}, {"rank", std::to_string(x.name.rank)}}, x.damaged ? 1.0 : 0.0);
   return {std::move(degraded), std::move(slabs)};
 }
 

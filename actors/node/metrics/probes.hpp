@@ -28,7 +28,7 @@ struct series_limits {
 };
 
 /// Namespaces: "troupe_namespace_…".
-std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const series_limits& limits);
+std::vector<metric_family> families_of(std::vector<namespace_info> namespaces, const series_limits& limits);
 
 /// The directory of handshakes: "troupe_handshake_…".
 std::vector<metric_family> families_of(const handshake_stats& x);

@@ -17,36 +17,36 @@ error without_values(error x, const std::string& name) {
 
 } // namespace
 
-void namespace_making::know(const namespace_spec& space) {
-  auto& x = spaces_[space.id()];
-  x.spec = space;
+void namespace_making::know(const namespace_spec& ns) {
+  auto& x = namespaces_[ns.id()];
+  x.spec = ns;
   x.state = phase::served;
   x.opened = true;
-  outbox_.emplace_back(served{space.id(), space.name, true});
+  outbox_.emplace_back(served{ns.id(), ns.name, true});
 }
 
-bool namespace_making::serves(const namespace_id& space) const {
-  const auto found = spaces_.find(space);
-  return found != spaces_.end() && found->second.state == phase::served;
+bool namespace_making::serves(const namespace_id& ns) const {
+  const auto found = namespaces_.find(ns);
+  return found != namespaces_.end() && found->second.state == phase::served;
 }
 
-namespace_making::order_number namespace_making::expect(const namespace_id& space) {
-  orders_.emplace(++last_order_, space);
+namespace_making::order_number namespace_making::expect(const namespace_id& ns) {
+  orders_.emplace(++last_order_, ns);
   return last_order_;
 }
 
-void namespace_making::reply(request_number request, const namespace_id& space, error outcome) {
-  outbox_.emplace_back(answer{request, space, std::move(outcome)});
+void namespace_making::reply(request_number request, const namespace_id& ns, error outcome) {
+  outbox_.emplace_back(answer{request, ns, std::move(outcome)});
 }
 
-void namespace_making::end(const namespace_id& space, entry& x, const error& outcome) {
+void namespace_making::end(const namespace_id& ns, entry& x, const error& outcome) {
   for (const auto request : std::exchange(x.waiting, {}))
-    reply(request, space, outcome);
+    reply(request, ns, outcome);
 }
 
 void namespace_making::make(request_number request, const namespace_spec& wanted) {
   const auto id = wanted.id();
-  if (const auto known = spaces_.find(id); known != spaces_.end()) {
+  if (const auto known = namespaces_.find(id); known != namespaces_.end()) {
     auto& x = known->second;
     switch (x.state) {
     case phase::served:
@@ -65,36 +65,36 @@ void namespace_making::make(request_number request, const namespace_spec& wanted
   }
   if (const auto fits = options_.judge(wanted); !fits)
     return reply(request, id, fits.error());
-  auto& x = spaces_[id];
+  auto& x = namespaces_[id];
   x.spec = wanted;
   x.waiting.push_back(request);
   outbox_.emplace_back(report_namespace{expect(id), wanted});
 }
 
-void namespace_making::remove(request_number request, const namespace_id& space, bool force) {
-  const auto known = spaces_.find(space);
-  if (known == spaces_.end())
-    return reply(request, space, {errc::unknown_namespace, "no such namespace"});
+void namespace_making::remove(request_number request, const namespace_id& ns, bool force) {
+  const auto known = namespaces_.find(ns);
+  if (known == namespaces_.end())
+    return reply(request, ns, {errc::unknown_namespace, "no such namespace"});
   auto& x = known->second;
   switch (x.state) {
   case phase::served:
     x.waiting.push_back(request);
     x.state = phase::leaving;
     x.force = force;
-    outbox_.emplace_back(leave_space{expect(space), space, force});
+    outbox_.emplace_back(leave_namespace{expect(ns), ns, force});
     return;
   case phase::telling:
   case phase::opening:
   case phase::registering:
-    return reply(request, space, {errc::busy, "namespace '" + x.spec.name + "' is being made; try again in a moment"});
+    return reply(request, ns, {errc::busy, "namespace '" + x.spec.name + "' is being made; try again in a moment"});
   case phase::half_removed:
     x.waiting.push_back(request);
     x.state = phase::removing;
-    outbox_.emplace_back(order_removal{expect(space), space, true});
+    outbox_.emplace_back(order_removal{expect(ns), ns, true});
     return;
   default:
     if (x.failure)
-      return reply(request, space,
+      return reply(request, ns,
                    {errc::busy, "namespace '" + x.spec.name + "' could not be made and is already being removed"});
     x.waiting.push_back(request); // shares the answer of the removal in progress
   }
@@ -105,17 +105,17 @@ void namespace_making::notified(order_number number, std::span<const error> outc
   if (order.empty())
     return;
   const auto& id = order.mapped();
-  auto& x = spaces_.at(id);
+  auto& x = namespaces_.at(id);
   switch (x.state) {
   case phase::telling:
     if (auto bad = first_error(outcomes); bad.code == errc::ok) {
       x.state = phase::opening;
-      outbox_.emplace_back(open_space{expect(id), x.spec});
+      outbox_.emplace_back(open_namespace{expect(id), x.spec});
     } else if (any_good(outcomes)) {
       undo(id, x, without_values(std::move(bad), x.spec.name));
     } else {
       end(id, x, without_values(std::move(bad), x.spec.name));
-      spaces_.erase(id);
+      namespaces_.erase(id);
     }
     return;
   case phase::registering:
@@ -147,7 +147,7 @@ void namespace_making::done(order_number number, const result<void>& outcome) {
   if (order.empty())
     return;
   const auto& id = order.mapped();
-  auto& x = spaces_.at(id);
+  auto& x = namespaces_.at(id);
   switch (x.state) {
   case phase::opening:
     if (!outcome)
@@ -171,45 +171,45 @@ void namespace_making::done(order_number number, const result<void>& outcome) {
   }
 }
 
-void namespace_making::stays(const namespace_id& space, entry& x, const error& why) {
+void namespace_making::stays(const namespace_id& ns, entry& x, const error& why) {
   x.state = phase::served;
-  outbox_.emplace_back(keep_space{space});
-  end(space, x, why);
+  outbox_.emplace_back(keep_namespace{ns});
+  end(ns, x, why);
 }
 
-void namespace_making::not_forgotten(const namespace_id& space, entry& x, const error& why) {
+void namespace_making::not_forgotten(const namespace_id& ns, entry& x, const error& why) {
   if (!x.begun)
-    return stays(space, x, why);
+    return stays(ns, x, why);
   // A removal that some shards have begun cannot be undone, so the others follow.
   if (!std::exchange(x.force, true)) {
-    outbox_.emplace_back(order_removal{expect(space), space, true});
+    outbox_.emplace_back(order_removal{expect(ns), ns, true});
     return;
   }
   x.state = phase::half_removed;
   const auto half_removed = half_removed_error(x.spec.name);
   outbox_.emplace_back(note{half_removed.text + ": " + why.text});
-  end(space, x, half_removed);
+  end(ns, x, half_removed);
 }
 
-void namespace_making::undo(const namespace_id& space, entry& x, error why) {
+void namespace_making::undo(const namespace_id& ns, entry& x, error why) {
   x.state = phase::forgetting;
   x.failure = std::move(why);
-  outbox_.emplace_back(order_removal{expect(space), space, true});
+  outbox_.emplace_back(order_removal{expect(ns), ns, true});
 }
 
-void namespace_making::forgotten(const namespace_id& space, entry& x) {
+void namespace_making::forgotten(const namespace_id& ns, entry& x) {
   // Files are removed once no durable record refers to pages in them.
   if (!x.opened)
-    return gone(space);
+    return gone(ns);
   x.state = phase::closing;
-  outbox_.emplace_back(close_space{expect(space), space});
+  outbox_.emplace_back(close_namespace{expect(ns), ns});
 }
 
-void namespace_making::gone(const namespace_id& space) {
-  auto x = std::move(spaces_.extract(space).mapped());
+void namespace_making::gone(const namespace_id& ns) {
+  auto x = std::move(namespaces_.extract(ns).mapped());
   if (!x.failure)
     outbox_.emplace_back(note{"namespace removed: '" + x.spec.name + "'"});
-  end(space, x, x.failure ? *x.failure : all_well);
+  end(ns, x, x.failure ? *x.failure : all_well);
 }
 
 } // namespace troupe

@@ -52,68 +52,68 @@ public:
     namespace_spec spec;
   };
   /// Opens io workers, allocators, memory and slab files; answered by `done`.
-  struct open_space {
+  struct open_namespace {
     order_number number = 0;
     namespace_spec spec;
   };
   /// Registers the ranks of the opened namespace at all shards; answered by `told`.
   struct report_ranks {
     order_number number = 0;
-    namespace_id space;
+    namespace_id ns;
   };
   /// Refuses new attaches from now on; answered by `done`, with `busy` while clients are attached, unless forced.
-  struct leave_space {
+  struct leave_namespace {
     order_number number = 0;
-    namespace_id space;
+    namespace_id ns;
     bool force = false;
   };
   /// Removes the namespace from all shards, durably; answered by `told`.
   struct order_removal {
     order_number number = 0;
-    namespace_id space;
+    namespace_id ns;
     bool force = false;
   };
-  /// Undoes `leave_space`: clients may attach again.
-  struct keep_space {
-    namespace_id space;
+  /// Undoes `leave_namespace`: clients may attach again.
+  struct keep_namespace {
+    namespace_id ns;
   };
   /// Closes what was opened and removes its files; answered by `done`.
-  struct close_space {
+  struct close_namespace {
     order_number number = 0;
-    namespace_id space;
+    namespace_id ns;
   };
   /// Reports that the namespace is served from now on, or not any more, to all parts that look up names.
   struct served {
-    namespace_id space;
+    namespace_id ns;
     std::string name;
     bool is = false;
   };
   /// The answer to a request that made the namespace (ok, and then it is served; or the reason), or that removed it.
   struct answer {
     request_number request = 0;
-    namespace_id space;
+    namespace_id ns;
     error outcome;
   };
   /// A line for the log.
   struct note {
     std::string text;
   };
-  using effect = std::variant<report_namespace, open_space, report_ranks, leave_space, order_removal, keep_space,
-                              close_space, served, answer, note>;
+  using effect = std::variant<report_namespace, open_namespace, report_ranks, leave_namespace, order_removal,
+                              keep_namespace, close_namespace, served, answer, note>;
 
   explicit namespace_making(options how) : options_(std::move(how)) {}
 
   /// Adds a namespace that is served when the node starts.
-  void know(const namespace_spec& space);
+  void know(const namespace_spec& ns);
 
   /// Each request is answered once.
   void make(request_number request, const namespace_spec& wanted);
-  void remove(request_number request, const namespace_id& space, bool force);
+  void remove(request_number request, const namespace_id& ns, bool force);
 
   /// Whether such a namespace is served, being made or being removed.
-  bool knows(const namespace_id& space) const { return spaces_.contains(space); }
+  bool knows(const namespace_id& ns) const { return namespaces_.contains(ns); }
   /// Whether it is served.
-  bool serves(const namespace_id& space) const;
+  bool serves(const namespace_id& ns) const;
 
   /// Reports the answer of each shard.
   void notified(order_number number, std::span<const error> outcomes);
@@ -147,19 +147,19 @@ private:
     bool begun = false;
   };
 
-  order_number expect(const namespace_id& space);
-  void reply(request_number request, const namespace_id& space, error outcome);
-  void end(const namespace_id& space, entry& x, const error& outcome);
+  order_number expect(const namespace_id& ns);
+  void reply(request_number request, const namespace_id& ns, error outcome);
+  void end(const namespace_id& ns, entry& x, const error& outcome);
   /// Undoes what was done.
-  void undo(const namespace_id& space, entry& x, error why);
-  void forgotten(const namespace_id& space, entry& x);
-  void gone(const namespace_id& space);
-  void stays(const namespace_id& space, entry& x, const error& why);
+  void undo(const namespace_id& ns, entry& x, error why);
+  void forgotten(const namespace_id& ns, entry& x);
+  void gone(const namespace_id& ns);
+  void stays(const namespace_id& ns, entry& x, const error& why);
   /// Handles a removal that at least one shard has refused, for this reason.
-  void not_forgotten(const namespace_id& space, entry& x, const error& why);
+  void not_forgotten(const namespace_id& ns, entry& x, const error& why);
 
   options options_;
-  std::map<namespace_id, entry> spaces_;
+  std::map<namespace_id, entry> namespaces_;
   std::unordered_map<order_number, namespace_id> orders_;
   order_number last_order_ = 0;
   std::vector<effect> outbox_;

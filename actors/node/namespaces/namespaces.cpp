@@ -16,18 +16,18 @@ std::uint64_t bytes_of_slots(std::uint64_t slots, std::size_t shards) noexcept {
 }
 
 result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, const namespaces_config& options,
-                                                 const rank_order& wanted, const std::string& space_name,
+                                                 const rank_order& wanted, const std::string& namespace_name,
                                                  slot_number first_slot) {
   auto slots = options_for_slots(wanted.slots, options.low_watermark, options.high_watermark);
   slots.first_slot = first_slot;
   slots.closed_for = options.longest_promise + options.rest;
   slots.rest = options.rest;
-  const auto what = name_of(wanted.rank, space_name) + " with " + std::to_string(wanted.slots) + " pages";
+  const auto what = name_of(wanted.rank, namespace_name) + " with " + std::to_string(wanted.slots) + " pages";
   auto memory = memory_share::of(options.memory, bytes_of_slots(wanted.slots, options.shards.size()), what);
   if (!memory)
     return tl::unexpected<error>(std::move(memory.error()));
   try {
-    auto out = spawn_actor<allocator>(system, slots, wanted.space, wanted.rank, io_worker_actor{}, std::move(*memory));
+    auto out = spawn_actor<allocator>(system, slots, wanted.ns, wanted.rank, io_worker_actor{}, std::move(*memory));
     caf::anon_send(out, bind_atom_v, registry_peers{options.shards, {}, {}, {}});
     return out;
   } catch (const std::bad_alloc&) {
@@ -47,7 +47,7 @@ namespaces::namespaces(caf::actor_config& config, namespaces_config options,
     know(x);
   // The node watches these allocators and ends them.
   for (const auto& x : options_.own_ranks)
-    state_.know({{x.space, x.rank, x.slots}, ++last_allocator_, x.incarnation});
+    state_.know({{x.ns, x.rank, x.slots}, ++last_allocator_, x.incarnation});
   for (const auto& x : options_.made) {
     made_.emplace(x.spec.id(), x);
     making_.know(x.spec);
@@ -79,11 +79,11 @@ namespaces_state::options namespaces::state_options() {
   namespaces_state::options out;
   out.max_slots = options_.max_slots;
   out.names = options_.names;
-  out.make_allocator = [this](const rank_order& wanted, const std::string& space_name, bool replaces) {
+  out.make_allocator = [this](const rank_order& wanted, const std::string& namespace_name, bool replaces) {
     // Starts at another slot than the previous allocator. A confirmation that is late beyond all promises names a key
     // and a slot, and a restarted engine saves the same keys in the same order.
     const auto first = replaces ? scattered(last_allocator_ + 1, wanted.slots) : 0;
-    return spawn_unfenced_allocator(system(), options_, wanted, space_name, first).map([this](allocator_actor&& x) {
+    return spawn_unfenced_allocator(system(), options_, wanted, namespace_name, first).map([this](allocator_actor&& x) {
       return remember(std::move(x));
     });
   };
@@ -97,7 +97,7 @@ namespaces::allocator_number namespaces::remember(allocator_actor allocator) {
 }
 
 void namespaces::know(const known_rank& x) {
-  state_.know({{x.space, x.rank, x.slots}, remember(x.allocator), x.incarnation});
+  state_.know({{x.ns, x.rank, x.slots}, remember(x.allocator), x.incarnation});
 }
 
 void namespaces::on_down(const caf::down_msg& down) {
@@ -119,11 +119,11 @@ namespaces::behavior_type namespaces::make_behavior() {
       },
       [this](const remove_namespace_request& x) -> caf::result<void> { return remove(x); },
       [this](const register_rank_request& x) -> caf::result<void> {
-        if (making_.knows(x.space))
+        if (making_.knows(x.ns))
           return to_caf(error{errc::not_owner,
                               "the node keeps the pages of this namespace in its own memory and files and "
                               "knows its ranks; make another namespace for files of your own"});
-        return decide([&](auto request) { state_.register_rank(request, {x.space, x.rank, x.slots}); });
+        return decide([&](auto request) { state_.register_rank(request, {x.ns, x.rank, x.slots}); });
       },
       [this](const make_namespace_request& x) { return make(x); },
       [this](bind_atom, const node_actor& node) -> caf::result<void> {
@@ -198,10 +198,10 @@ void namespaces::remove_everywhere(const remove_namespace_request& wanted, outco
         then(std::vector(options_.shards.size(), busy));
       });
   for (const auto& shard : options_.shards)
-    request(shard, caf::infinite, describe_request{wanted.space})
+    request(shard, caf::infinite, describe_request{wanted.ns})
         .then(
             [all](const describe_reply& reply) {
-              for (const auto& x : reply.spaces) {
+              for (const auto& x : reply.namespaces) {
                 auto& sum = all->value();
                 sum.name = x.spec.name;
                 // Each lease and reservation has a part on every shard, so the largest count is reported.
@@ -233,12 +233,11 @@ void namespaces::perform(namespaces_state::report_namespace& x) {
 
 void namespaces::perform(namespaces_state::report_rank& x) {
   const auto& [rank, allocator, incarnation] = x.what;
-  notify_shards(x.number,
-                add_rank_request{rank.space, rank.rank, rank.slots, allocators_.at(allocator), incarnation, {}});
+  notify_shards(x.number, add_rank_request{rank.ns, rank.rank, rank.slots, allocators_.at(allocator), incarnation, {}});
 }
 
 void namespaces::perform(namespaces_state::order_retirement& x) {
-  notify_shards(x.number, retire_rank_request{x.space, x.rank});
+  notify_shards(x.number, retire_rank_request{x.ns, x.rank});
 }
 
 void namespaces::perform(namespaces_state::order_removal& x) {

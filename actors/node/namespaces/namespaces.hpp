@@ -19,7 +19,7 @@ namespace troupe {
 
 /// A rank that is already registered when the actor starts.
 struct known_rank {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint32_t slots = 0;
   allocator_actor allocator;
@@ -48,11 +48,11 @@ struct namespaces_config {
   /// As in `namespaces_state::options`.
   std::shared_ptr<namespace_names> names = std::make_shared<namespace_names>();
   /// Opens namespaces that clients make. Null if none can be made.
-  space_keeper_actor keeper{};
+  namespace_manager_actor keeper{};
   /// As in `namespace_making::options`.
   std::function<result<void>(const namespace_spec&)> judge{};
   /// Namespaces that clients have made and that are served from the start.
-  std::vector<served_space> made{};
+  std::vector<served_namespace> made{};
 };
 
 /// The memory of a rank with `slots` slots: its allocator, and the index from slots to keys on each of `shards` shards.
@@ -61,7 +61,7 @@ std::uint64_t bytes_of_slots(std::uint64_t slots, std::size_t shards) noexcept;
 /// Spawns the allocator of a rank whose slab file belongs to clients, bound to the shards. no_memory if the memory does
 /// not suffice. `first_slot` as in `allocator_options`.
 result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, const namespaces_config& options,
-                                                 const rank_order& rank, const std::string& space_name,
+                                                 const rank_order& rank, const std::string& namespace_name,
                                                  slot_number first_slot = 0);
 
 /// The actor that adds and removes namespaces and ranks while the node runs; `namespaces_state` has the rules. It
@@ -113,17 +113,17 @@ private:
 
   using making = namespace_making;
   static namespace_making::options making_options(const namespaces_config& options);
-  caf::result<served_space> make(const make_namespace_request& x);
+  caf::result<served_namespace> make(const make_namespace_request& x);
   /// Checks whether a namespace that a client has made is the same. It keeps that client's origin.
   caf::result<void> add_again(const add_namespace_request& x);
   caf::result<void> remove(const remove_namespace_request& x);
   void perform(making::report_namespace& x);
-  void perform(making::open_space& x);
+  void perform(making::open_namespace& x);
   void perform(making::report_ranks& x);
-  void perform(making::leave_space& x);
+  void perform(making::leave_namespace& x);
   void perform(making::order_removal& x);
-  void perform(making::keep_space& x);
-  void perform(making::close_space& x);
+  void perform(making::keep_namespace& x);
+  void perform(making::close_namespace& x);
   void perform(making::served& x);
   void perform(making::answer& x);
   void perform(making::note& x);
@@ -150,7 +150,7 @@ private:
   open_promises promises_;
   namespace_making making_;
   /// The parts that serve open namespaces.
-  std::map<namespace_id, served_space> made_;
+  std::map<namespace_id, served_namespace> made_;
   /// Requests that wait until a namespace is made.
   std::unordered_set<open_promises::number> makers_;
   node_actor node_;

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-caf::result<served_space> namespaces::make(const make_namespace_request& x) {
+caf::result<served_namespace> namespaces::make(const make_namespace_request& x) {
   const auto id = x.spec.id();
   if (!making_.knows(id) && state_.knows(id))
     return to_caf(error{errc::identity_mismatch, "namespace '" + x.spec.name +
@@ -39,8 +39,8 @@ caf::result<void> namespaces::add_again(const add_namespace_request& x) {
 
 caf::result<void> namespaces::remove(const remove_namespace_request& x) {
   return decide([&](auto request) {
-    if (making_.knows(x.space))
-      making_.remove(request, x.space, x.force);
+    if (making_.knows(x.ns))
+      making_.remove(request, x.ns, x.force);
     else
       state_.remove(request, x);
   });
@@ -62,12 +62,12 @@ void namespaces::perform(making::report_namespace& x) {
       [this, number = x.number](const auto& outcomes) { made_notified(number, outcomes); });
 }
 
-void namespaces::perform(making::open_space& x) {
+void namespaces::perform(making::open_namespace& x) {
   const auto id = x.spec.id();
-  request(options_.keeper, caf::infinite, open_space_request{x.spec, false})
+  request(options_.keeper, caf::infinite, open_namespace_request{x.spec, false})
       .then(
-          [this, id, number = x.number](const served_space& space) {
-            made_.insert_or_assign(id, space);
+          [this, id, number = x.number](const served_namespace& ns) {
+            made_.insert_or_assign(id, ns);
             made_done(number, {});
           },
           [this, number = x.number](const caf::error& e) { made_done(number, failed<void>(e)); });
@@ -75,49 +75,49 @@ void namespaces::perform(making::open_space& x) {
 
 void namespaces::perform(making::report_ranks& x) {
   std::vector<add_rank_request> all;
-  for (const auto& rank : made_.at(x.space).ranks)
-    all.push_back({x.space, rank.rank, rank.slots, rank.allocator, rank.incarnation,
+  for (const auto& rank : made_.at(x.ns).ranks)
+    all.push_back({x.ns, rank.rank, rank.slots, rank.allocator, rank.incarnation,
                    rank.listens ? rank.worker : io_worker_actor{}});
   ask_shards(all, [this, number = x.number](const auto& outcomes) { made_notified(number, outcomes); });
 }
 
-void namespaces::perform(making::leave_space& x) {
+void namespaces::perform(making::leave_namespace& x) {
   if (!node_)
     return made_done(x.number, fail(errc::busy, "the node is starting; try again in a moment"));
-  request(node_, caf::infinite, leave_space_request{x.space, x.force})
+  request(node_, caf::infinite, leave_namespace_request{x.ns, x.force})
       .then([this, number = x.number] { made_done(number, {}); },
             [this, number = x.number](const caf::error& e) { made_done(number, failed<void>(e)); });
 }
 
 void namespaces::perform(making::order_removal& x) {
-  remove_everywhere({x.space, x.force},
+  remove_everywhere({x.ns, x.force},
                     [this, number = x.number](const auto& outcomes) { made_notified(number, outcomes); });
 }
 
-void namespaces::perform(making::keep_space& x) {
+void namespaces::perform(making::keep_namespace& x) {
   if (node_)
-    request(node_, caf::infinite, bind_atom_v, x.space).then([] {}, [](const caf::error&) {});
+    request(node_, caf::infinite, bind_atom_v, x.ns).then([] {}, [](const caf::error&) {});
 }
 
-void namespaces::perform(making::close_space& x) {
-  const auto close = [this, number = x.number, space = x.space] {
-    made_.erase(space);
-    request(options_.keeper, caf::infinite, close_space_request{space})
+void namespaces::perform(making::close_namespace& x) {
+  const auto close = [this, number = x.number, ns = x.ns] {
+    made_.erase(ns);
+    request(options_.keeper, caf::infinite, close_namespace_request{ns})
         .then([this, number] { made_done(number, {}); },
               [this, number](const caf::error& e) { made_done(number, failed<void>(e)); });
   };
   // The node stops watching actors that are about to end.
   if (node_)
-    request(node_, caf::infinite, unbind_atom_v, x.space).then(close, [close](const caf::error&) { close(); });
+    request(node_, caf::infinite, unbind_atom_v, x.ns).then(close, [close](const caf::error&) { close(); });
   else
     close();
 }
 
 void namespaces::perform(making::served& x) {
   if (x.is)
-    options_.names->add(x.space, x.name, true);
+    options_.names->add(x.ns, x.name, true);
   else
-    options_.names->remove(x.space);
+    options_.names->remove(x.ns);
 }
 
 void namespaces::perform(making::answer& x) {
@@ -125,7 +125,7 @@ void namespaces::perform(making::answer& x) {
   if (x.outcome.code != errc::ok)
     promises_.deliver(x.request, to_caf(x.outcome));
   else if (maker)
-    promises_.deliver(x.request, made_.at(x.space));
+    promises_.deliver(x.request, made_.at(x.ns));
   else
     promises_.deliver(x.request, caf::unit);
 }

@@ -12,32 +12,32 @@ const error good{errc::ok, {}};
 
 } // namespace
 
-std::string name_of(rank_number rank, const std::string& space) {
-  return "rank " + std::to_string(rank) + " of namespace '" + space + "'";
+std::string name_of(rank_number rank, const std::string& ns) {
+  return "rank " + std::to_string(rank) + " of namespace '" + ns + "'";
 }
 
-void namespaces_state::know_own(const namespace_spec& space) {
-  know(space);
-  spaces_.at(space.id()).own = true;
+void namespaces_state::know_own(const namespace_spec& ns) {
+  know(ns);
+  namespaces_.at(ns.id()).own = true;
 }
 
 void namespaces_state::know(const namespace_id& id, const std::string& name) {
-  auto& space = spaces_[id];
+  auto& ns = namespaces_[id];
   // A repeated request may use another name; the first one stays, as in the shards.
-  if (space.name.empty())
-    space.name = name;
-  options_.names->add(id, space.name);
+  if (ns.name.empty())
+    ns.name = name;
+  options_.names->add(id, ns.name);
 }
 
 void namespaces_state::know(const known_allocator& x) {
-  spaces_[x.rank.space].ranks[x.rank.rank] = {x.rank.slots, x.allocator, x.incarnation, phase::registered, {}};
+  namespaces_[x.rank.ns].ranks[x.rank.rank] = {x.rank.slots, x.allocator, x.incarnation, phase::registered, {}};
 }
 
 std::string namespaces_state::rank_of(allocator_number allocator) const {
-  for (const auto& [id, space] : spaces_)
-    for (const auto& [rank, entry] : space.ranks)
+  for (const auto& [id, ns] : namespaces_)
+    for (const auto& [rank, entry] : ns.ranks)
       if (entry.allocator == allocator)
-        return name_of(rank, space.name);
+        return name_of(rank, ns.name);
   return {};
 }
 
@@ -73,7 +73,7 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
     return reply(request, {errc::busy, "namespace '" + wanted.spec.name +
                                            "' is being removed because some shards refused it; try again in a "
                                            "moment"});
-  if (const auto i = spaces_.find(id); i != spaces_.end()) {
+  if (const auto i = namespaces_.find(id); i != namespaces_.end()) {
     if (!i->second.removing.empty())
       return reply(request, {errc::busy, "namespace '" + i->second.name + "' is being removed; try again in a moment"});
     if (i->second.half_removed)
@@ -82,7 +82,7 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
   const auto number = expect([this, request, id, name = wanted.spec.name](std::span<const error> outcomes) {
     auto outcome = first_error(outcomes);
     // If another request for the same namespace follows, that one's answer decides.
-    if (outcome.code != errc::ok && any_good(outcomes) && !spaces_.contains(id) && adding_.count(id) == 1)
+    if (outcome.code != errc::ok && any_good(outcomes) && !namespaces_.contains(id) && adding_.count(id) == 1)
       return take_back(request, id, name, std::move(outcome));
     adding_.erase(adding_.find(id));
     if (outcome.code == errc::ok)
@@ -107,21 +107,21 @@ void namespaces_state::take_back(request_number request, const namespace_id& id,
 }
 
 void namespaces_state::remove(request_number request, const remove_namespace_request& wanted) {
-  const auto i = spaces_.find(wanted.space);
-  if (i == spaces_.end())
+  const auto i = namespaces_.find(wanted.ns);
+  if (i == namespaces_.end())
     return reply(request, {errc::unknown_namespace, "no such namespace"});
-  auto& space = i->second;
-  if (space.own)
-    return reply(request, {errc::not_owner, "namespace '" + space.name +
+  auto& ns = i->second;
+  if (ns.own)
+    return reply(request, {errc::not_owner, "namespace '" + ns.name +
                                                 "' comes from the config: to remove it, delete it from `namespaces` "
                                                 "there and restart the node; to erase its keys, clear it"});
-  for (const auto& [rank, entry] : space.ranks)
+  for (const auto& [rank, entry] : ns.ranks)
     if (entry.state == phase::under_way || entry.state == phase::replacing)
-      return reply(request, {errc::busy, name_of(rank, space.name) + " is being registered; try again in a moment"});
-  space.removing.push_back(request);
-  if (space.removing.size() > 1)
+      return reply(request, {errc::busy, name_of(rank, ns.name) + " is being registered; try again in a moment"});
+  ns.removing.push_back(request);
+  if (ns.removing.size() > 1)
     return; // shares the answer of the removal in progress
-  order_all_removals(wanted.space, wanted.force || space.half_removed);
+  order_all_removals(wanted.ns, wanted.force || ns.half_removed);
 }
 
 void namespaces_state::order_all_removals(const namespace_id& id, bool force) {
@@ -131,22 +131,22 @@ void namespaces_state::order_all_removals(const namespace_id& id, bool force) {
 }
 
 void namespaces_state::removal_ended(const namespace_id& id, bool forced, std::span<const error> outcomes) {
-  const auto i = spaces_.find(id);
-  auto& space = i->second;
+  const auto i = namespaces_.find(id);
+  auto& ns = i->second;
   // A shard may have removed it already in an earlier attempt that failed elsewhere.
   if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
-    space.half_removed = space.half_removed || any_gone(outcomes);
-    if (space.half_removed && !forced)
+    ns.half_removed = ns.half_removed || any_gone(outcomes);
+    if (ns.half_removed && !forced)
       return order_all_removals(id, true);
-    if (space.half_removed)
-      outbox_.emplace_back(note{half_removed_error(space.name).text + ": " + bad.text});
-    return reply_all(std::exchange(space.removing, {}), space.half_removed ? half_removed_error(space.name) : bad);
+    if (ns.half_removed)
+      outbox_.emplace_back(note{half_removed_error(ns.name).text + ": " + bad.text});
+    return reply_all(std::exchange(ns.removing, {}), ns.half_removed ? half_removed_error(ns.name) : bad);
   }
-  auto waiting = std::exchange(space.removing, {});
-  outbox_.emplace_back(note{"namespace removed: '" + space.name + "'"});
-  for (const auto& [rank, entry] : space.ranks)
+  auto waiting = std::exchange(ns.removing, {});
+  outbox_.emplace_back(note{"namespace removed: '" + ns.name + "'"});
+  for (const auto& [rank, entry] : ns.ranks)
     outbox_.emplace_back(end_allocator{entry.allocator});
-  spaces_.erase(i);
+  namespaces_.erase(i);
   options_.names->remove(id);
   reply_all(std::move(waiting), good);
 }
@@ -154,47 +154,47 @@ void namespaces_state::removal_ended(const namespace_id& id, bool forced, std::s
 // -- ranks ------------------------------------------------------------------------------------------------------------
 
 void namespaces_state::register_rank(request_number request, const rank_order& wanted) {
-  const auto found = spaces_.find(wanted.space);
-  if (found == spaces_.end())
+  const auto found = namespaces_.find(wanted.ns);
+  if (found == namespaces_.end())
     return reply(request, {errc::unknown_namespace, "no such namespace; create it first"});
-  auto& space = found->second;
-  if (space.own)
-    return register_own(request, space, wanted);
-  if (!space.removing.empty())
-    return reply(request, {errc::busy, "namespace '" + space.name + "' is being removed"});
-  if (space.half_removed)
-    return reply(request, half_removed_error(space.name));
+  auto& ns = found->second;
+  if (ns.own)
+    return register_own(request, ns, wanted);
+  if (!ns.removing.empty())
+    return reply(request, {errc::busy, "namespace '" + ns.name + "' is being removed"});
+  if (ns.half_removed)
+    return reply(request, half_removed_error(ns.name));
   if (wanted.slots == 0 || wanted.slots > options_.max_slots)
     return reply(request, {errc::out_of_range, "a rank has 1 to " + std::to_string(options_.max_slots) +
                                                    " pages; requested were " + std::to_string(wanted.slots)});
-  if (space.ranks.contains(wanted.rank))
-    return register_again(request, space, wanted);
-  const auto made = options_.make_allocator(wanted, space.name, false);
+  if (ns.ranks.contains(wanted.rank))
+    return register_again(request, ns, wanted);
+  const auto made = options_.make_allocator(wanted, ns.name, false);
   if (!made)
     return reply(request, made.error());
-  space.ranks[wanted.rank] = {wanted.slots, *made, options_.fresh(), phase::under_way, {request}};
+  ns.ranks[wanted.rank] = {wanted.slots, *made, options_.fresh(), phase::under_way, {request}};
   register_at_shards(wanted);
 }
 
-void namespaces_state::register_own(request_number request, const space_entry& space, const rank_order& wanted) {
-  const auto known = space.ranks.find(wanted.rank);
-  if (known == space.ranks.end())
-    return reply(request, {errc::out_of_range, "namespace '" + space.name + "' comes from the config, where it has " +
-                                                   std::to_string(space.ranks.size()) + " ranks, from 0 on"});
+void namespaces_state::register_own(request_number request, const namespace_entry& ns, const rank_order& wanted) {
+  const auto known = ns.ranks.find(wanted.rank);
+  if (known == ns.ranks.end())
+    return reply(request, {errc::out_of_range, "namespace '" + ns.name + "' comes from the config, where it has " +
+                                                   std::to_string(ns.ranks.size()) + " ranks, from 0 on"});
   if (known->second.slots == wanted.slots)
     return reply(request);
   reply(request, {errc::identity_mismatch,
-                  name_of(wanted.rank, space.name) + " has " + std::to_string(known->second.slots) + " slots, not " +
+                  name_of(wanted.rank, ns.name) + " has " + std::to_string(known->second.slots) + " slots, not " +
                       std::to_string(wanted.slots) + ": they come from the config (`storage.ranks`)"});
 }
 
-void namespaces_state::register_again(request_number request, space_entry& space, const rank_order& wanted) {
-  auto& known = space.ranks.at(wanted.rank);
+void namespaces_state::register_again(request_number request, namespace_entry& ns, const rank_order& wanted) {
+  auto& known = ns.ranks.at(wanted.rank);
   const bool same = known.slots == wanted.slots;
   if (same && known.state == phase::registered)
     return reply(request);
   if (known.state == phase::replacing || (!same && known.state == phase::under_way))
-    return reply(request, {errc::busy, name_of(wanted.rank, space.name) +
+    return reply(request, {errc::busy, name_of(wanted.rank, ns.name) +
                                            " is being registered with another number of pages; try again in a moment"});
   if (same) {
     known.waiting.push_back(request);
@@ -202,7 +202,7 @@ void namespaces_state::register_again(request_number request, space_entry& space
       register_at_shards(wanted);
     return;
   }
-  const auto made = options_.make_allocator(wanted, space.name, true);
+  const auto made = options_.make_allocator(wanted, ns.name, true);
   if (!made)
     return reply(request, made.error());
   known.waiting.push_back(request);
@@ -212,7 +212,7 @@ void namespaces_state::register_again(request_number request, space_entry& space
 void namespaces_state::notify_shards(const rank_order& wanted, outcomes_function then) {
   const auto& entry = entry_of(wanted);
   outbox_.emplace_back(report_rank{expect(std::move(then)),
-                                   {{wanted.space, wanted.rank, entry.slots}, entry.allocator, entry.incarnation}});
+                                   {{wanted.ns, wanted.rank, entry.slots}, entry.allocator, entry.incarnation}});
 }
 
 void namespaces_state::register_at_shards(const rank_order& wanted) {
@@ -220,21 +220,21 @@ void namespaces_state::register_at_shards(const rank_order& wanted) {
 }
 
 void namespaces_state::registered(const rank_order& wanted, std::span<const error> outcomes) {
-  auto& space = spaces_.at(wanted.space);
-  auto& entry = space.ranks.at(wanted.rank);
+  auto& ns = namespaces_.at(wanted.ns);
+  auto& entry = ns.ranks.at(wanted.rank);
   auto waiting = std::exchange(entry.waiting, {});
   const auto outcome = first_error(outcomes);
   if (outcome.code == errc::ok) {
     entry.state = phase::registered;
     outbox_.emplace_back(
-        note{name_of(wanted.rank, space.name) + " registered with " + std::to_string(wanted.slots) + " pages"});
+        note{name_of(wanted.rank, ns.name) + " registered with " + std::to_string(wanted.slots) + " pages"});
   } else if (any_good(outcomes) || entry.replaces) {
     // Shards that accepted may have granted slots already, so no other allocator can replace this one. The same holds
     // for an allocator that rests because writers of the earlier registration may be late.
     entry.state = phase::half_known;
   } else {
     outbox_.emplace_back(end_allocator{entry.allocator});
-    space.ranks.erase(wanted.rank);
+    ns.ranks.erase(wanted.rank);
   }
   reply_all(std::move(waiting), outcome);
 }
@@ -247,7 +247,7 @@ void namespaces_state::replace(const rank_order& wanted, allocator_number fresh)
     else
       retired(wanted, fresh);
   });
-  outbox_.emplace_back(order_retirement{number, wanted.space, wanted.rank});
+  outbox_.emplace_back(order_retirement{number, wanted.ns, wanted.rank});
 }
 
 void namespaces_state::retired(const rank_order& wanted, allocator_number fresh) {

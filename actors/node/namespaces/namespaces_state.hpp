@@ -24,13 +24,13 @@ namespace troupe {
 
 /// A rank that registers with this many slots; its slab file belongs to clients.
 struct rank_order {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint32_t slots = 0;
 };
 
 /// The text "rank 3 of namespace 'llama'", used in every sentence about a rank.
-std::string name_of(rank_number rank, const std::string& space);
+std::string name_of(rank_number rank, const std::string& ns);
 
 /// The rules for namespaces and ranks that are added and removed while a node runs. Plain state. Orders to shards and
 /// allocators come out of the outbox; their results come back with the order's number.
@@ -75,7 +75,7 @@ public:
     std::uint32_t max_slots = 1U << 28U;
     /// Makes an allocator for the rank of a namespace of this name, or returns why it cannot. Returns without waiting.
     /// `replaces`: the rank has another allocator, whose last writers may be late.
-    std::function<result<allocator_number>(const rank_order&, const std::string& space_name, bool replaces)>
+    std::function<result<allocator_number>(const rank_order&, const std::string& namespace_name, bool replaces)>
         make_allocator;
     /// `fresh_incarnation`, or its replacement in a simulation.
     std::function<incarnation_number()> fresh = fresh_incarnation;
@@ -96,7 +96,7 @@ public:
   /// Retires the rank at all shards, as `retire_rank_request` says.
   struct order_retirement {
     order_number number = 0;
-    namespace_id space;
+    namespace_id ns;
     rank_number rank = 0;
   };
   /// Removes the namespace; repeated at each shard until nothing is left there. Without `force`, all shards are checked
@@ -135,8 +135,8 @@ public:
   // State at the start.
 
   /// Adds a namespace of the config: it cannot be changed, and its allocators are ended elsewhere.
-  void know_own(const namespace_spec& space);
-  void know(const namespace_spec& space) { know(space.id(), space.name); }
+  void know_own(const namespace_spec& ns);
+  void know(const namespace_spec& ns) { know(ns.id(), ns.name); }
   void know(const known_allocator& rank);
 
   // Requests, each of which is answered once.
@@ -154,7 +154,7 @@ public:
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
 
   /// Whether such a namespace exists, or is being added.
-  bool knows(const namespace_id& space) const { return spaces_.contains(space) || adding_.contains(space); }
+  bool knows(const namespace_id& ns) const { return namespaces_.contains(ns) || adding_.contains(ns); }
 
   /// The rank whose slots are lost when this allocator dies unexpectedly; empty if there is none.
   std::string rank_of(allocator_number allocator) const;
@@ -178,7 +178,7 @@ private:
     /// It has replaced another registration, whose writers and readers may be late.
     bool replaces = false;
   };
-  struct space_entry {
+  struct namespace_entry {
     std::string name;
     std::map<rank_number, rank_entry> ranks;
     bool own = false;
@@ -195,15 +195,15 @@ private:
   void reply(request_number request, error outcome = {errc::ok, {}});
   void reply_all(std::vector<request_number> waiting, const error& outcome);
   order_number expect(outcomes_function then);
-  rank_entry& entry_of(const rank_order& x) { return spaces_.at(x.space).ranks.at(x.rank); }
-  std::string name_of_rank(const rank_order& x) const { return name_of(x.rank, spaces_.at(x.space).name); }
+  rank_entry& entry_of(const rank_order& x) { return namespaces_.at(x.ns).ranks.at(x.rank); }
+  std::string name_of_rank(const rank_order& x) const { return name_of(x.rank, namespaces_.at(x.ns).name); }
 
   /// Removes the namespace from the shards that accepted it, then answers the request with the reason.
-  void take_back(request_number request, const namespace_id& space, const std::string& name, error why);
-  void order_all_removals(const namespace_id& space, bool force);
-  void removal_ended(const namespace_id& space, bool forced, std::span<const error> outcomes);
-  void register_own(request_number request, const space_entry& space, const rank_order& wanted);
-  void register_again(request_number request, space_entry& space, const rank_order& wanted);
+  void take_back(request_number request, const namespace_id& ns, const std::string& name, error why);
+  void order_all_removals(const namespace_id& ns, bool force);
+  void removal_ended(const namespace_id& ns, bool forced, std::span<const error> outcomes);
+  void register_own(request_number request, const namespace_entry& ns, const rank_order& wanted);
+  void register_again(request_number request, namespace_entry& ns, const rank_order& wanted);
   void notify_shards(const rank_order& wanted, outcomes_function then);
   void register_at_shards(const rank_order& wanted);
   void registered(const rank_order& wanted, std::span<const error> outcomes);
@@ -214,7 +214,7 @@ private:
   void keep_old(const rank_order& wanted, allocator_number fresh, const error& why);
 
   options options_;
-  std::map<namespace_id, space_entry> spaces_;
+  std::map<namespace_id, namespace_entry> namespaces_;
   /// Namespaces that shards are being notified of, once per waiting request.
   std::multiset<namespace_id> adding_;
   /// Those of them that some shards have refused and that are being removed from the others.

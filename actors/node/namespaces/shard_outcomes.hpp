@@ -28,9 +28,9 @@ inline bool any_gone(std::span<const error> outcomes) {
 }
 
 /// The error of a namespace that some shards have removed and others could not.
-inline error half_removed_error(const std::string& space) {
+inline error half_removed_error(const std::string& ns) {
   return {errc::busy,
-          "namespace '" + space + "' is partly removed, because some shards failed to remove it; remove it again"};
+          "namespace '" + ns + "' is partly removed, because some shards failed to remove it; remove it again"};
 }
 
 } // namespace troupe

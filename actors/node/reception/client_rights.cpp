@@ -18,10 +18,10 @@ result<void> too_many(std::size_t got, const char* of_what, std::uint32_t most) 
 
 } // namespace
 
-result<void> client_rights::check(owner_id owner, const namespace_id& space, std::size_t keys) const {
+result<void> client_rights::check(owner_id owner, const namespace_id& ns, std::size_t keys) const {
   if (owner != scope_.owner)
     return fail(errc::not_owner, "requests must carry the client's own owner id, which it got when it attached");
-  if (space != scope_.space)
+  if (ns != scope_.ns)
     return fail(errc::unknown_namespace, "requests must name the namespace to which the client attached");
   if (keys > scope_.batch_keys)
     return too_many(keys, "keys", scope_.batch_keys);
@@ -29,21 +29,21 @@ result<void> client_rights::check(owner_id owner, const namespace_id& space, std
 }
 
 result<void> client_rights::may(const match_request& x) const {
-  return check(x.lease.owner, x.space, x.keys.size());
+  return check(x.lease.owner, x.ns, x.keys.size());
 }
 
 result<void> client_rights::may(const locate_request& x) const {
-  return check(x.lease.owner, x.space, x.keys.size());
+  return check(x.lease.owner, x.ns, x.keys.size());
 }
 
 result<void> client_rights::may(const release_request& x) const {
   if (!x.kept_there.empty() && !scope_.reads_only)
     return fail(errc::not_owner, "only another node of the cluster may report pages that it keeps");
-  return check(x.lease.owner, x.space, x.kept_there.size());
+  return check(x.lease.owner, x.ns, x.kept_there.size());
 }
 
 result<void> client_rights::may(const renew_request& x) const {
-  return check(x.lease.owner, x.space, 0);
+  return check(x.lease.owner, x.ns, 0);
 }
 
 result<void> client_rights::check_writer() const {
@@ -53,29 +53,29 @@ result<void> client_rights::check_writer() const {
 }
 
 result<void> client_rights::may(const prefix_fetch_request& x) const {
-  return check(scope_.owner, x.space, x.keys.size());
+  return check(scope_.owner, x.ns, x.keys.size());
 }
 
 result<void> client_rights::may(const reuse_request& x) const {
   if (!scope_.reads_only)
     return fail(errc::not_owner, "only another node of the cluster may request reuse statistics");
-  return check(scope_.owner, x.space, 0);
+  return check(scope_.owner, x.ns, 0);
 }
 
 result<void> client_rights::may(const reserve_request& x) const {
   if (auto allowed = check_writer(); !allowed)
     return allowed;
-  return check(x.ticket.owner, x.space, std::max(x.keys.size(), x.parents.size()));
+  return check(x.ticket.owner, x.ns, std::max(x.keys.size(), x.parents.size()));
 }
 
 result<void> client_rights::may(const finish_request& x) const {
   if (auto allowed = check_writer(); !allowed)
     return allowed;
-  return check(x.ticket.owner, x.space, x.pages.size());
+  return check(x.ticket.owner, x.ns, x.pages.size());
 }
 
 result<void> client_rights::may(const invalidate_request& x) const {
-  return check(scope_.owner, x.space, std::max({x.pages.size(), x.reasons.size(), x.tiers.size()}));
+  return check(scope_.owner, x.ns, std::max({x.pages.size(), x.reasons.size(), x.tiers.size()}));
 }
 
 void client_rights::reserved(rank_number rank, const reserve_reply& reply) {

@@ -19,7 +19,7 @@ namespace troupe {
 struct client_scope {
   owner_id owner = 0;
   /// The namespace it attached to.
-  namespace_id space;
+  namespace_id ns;
   std::uint32_t batch_keys = 0;
   std::uint32_t batch_pages = 0;
   /// Concurrent requests over all of the client's handles.
@@ -71,7 +71,7 @@ public:
   bool end() noexcept;
 
 private:
-  result<void> check(owner_id owner, const namespace_id& space, std::size_t keys) const;
+  result<void> check(owner_id owner, const namespace_id& ns, std::size_t keys) const;
   result<void> check_writer() const;
 
   client_scope scope_;

@@ -55,21 +55,21 @@ reception::behavior_type reception::make_behavior() {
         // in its place.
         if (!link || !current_sender() || current_sender()->node() != link.node())
           return to_caf(error{errc::invalid_argument, "the handle in the attach request belongs to another process"});
-        const auto& space = wanted.space;
-        for (const auto* text : {&space.name, &space.model, &space.revision, &space.dtype, &space.layout, &space.salt})
+        const auto& ns = wanted.ns;
+        for (const auto* text : {&ns.name, &ns.model, &ns.revision, &ns.dtype, &ns.layout, &ns.salt})
           if (text->size() > name_bytes_max)
             return to_caf(error{errc::limit_exceeded, "each text of a namespace may have at most " +
                                                           std::to_string(name_bytes_max) + " bytes; one has " +
                                                           std::to_string(text->size())});
-        if (space.geometry.further.size() > geometry_bounds::further_layers)
+        if (ns.geometry.further.size() > geometry_bounds::further_layers)
           return to_caf(error{errc::limit_exceeded, "a namespace may have at most " +
                                                         std::to_string(geometry_bounds::further_layers) +
                                                         " further groups of layers"});
-        if (std::max(wanted.client_name.size(), wanted.space_name.size()) > name_bytes_max)
+        if (std::max(wanted.client_name.size(), wanted.namespace_name.size()) > name_bytes_max)
           return to_caf(error{errc::limit_exceeded, "names of a client and its namespace may have at most " +
                                                         std::to_string(name_bytes_max) + " bytes; these have " +
                                                         std::to_string(wanted.client_name.size()) + " and " +
-                                                        std::to_string(wanted.space_name.size())});
+                                                        std::to_string(wanted.namespace_name.size())});
         if (wanted.cluster.size() > name_bytes_max)
           return to_caf(error{errc::limit_exceeded, "the name of a cluster may have at most 256 bytes"});
         if (!wanted.cluster.empty())

@@ -4,15 +4,15 @@
 
 namespace troupe {
 
-std::uint64_t hold_counts::add(owner_id who, std::uint32_t space, std::span<const entry_index> entries) {
-  auto& held = holders_[{who, space}].entries;
+std::uint64_t hold_counts::add(owner_id who, std::uint32_t ns, std::span<const entry_index> entries) {
+  auto& held = holders_[{who, ns}].entries;
   for (const auto i : entries)
     ++held[i].leases;
   return held.size();
 }
 
-void hold_counts::remove(owner_id who, std::uint32_t space, std::span<const entry_index> entries) {
-  const auto found = holders_.find({who, space});
+void hold_counts::remove(owner_id who, std::uint32_t ns, std::span<const entry_index> entries) {
+  const auto found = holders_.find({who, ns});
   if (found == holders_.end())
     return;
   auto& held = found->second.entries;
@@ -24,8 +24,8 @@ void hold_counts::remove(owner_id who, std::uint32_t space, std::span<const entr
     holders_.erase(found);
 }
 
-std::uint64_t hold_counts::readers_with(std::uint32_t space, std::span<const entry_index> entries, coarse_time now) {
-  const auto found = holders_.find({readers, space});
+std::uint64_t hold_counts::readers_with(std::uint32_t ns, std::span<const entry_index> entries, coarse_time now) {
+  const auto found = holders_.find({readers, ns});
   if (found == holders_.end())
     return entries.size();
   auto& [held, protections] = found->second;
@@ -44,8 +44,8 @@ std::uint64_t hold_counts::readers_with(std::uint32_t space, std::span<const ent
   return held.size() + static_cast<std::uint64_t>(fresh);
 }
 
-void hold_counts::protect(std::uint32_t space, std::span<const entry_index> entries, coarse_time until) {
-  auto& [held, protections] = holders_[{readers, space}];
+void hold_counts::protect(std::uint32_t ns, std::span<const entry_index> entries, coarse_time until) {
+  auto& [held, protections] = holders_[{readers, ns}];
   for (const auto i : entries) {
     auto& h = held[i];
     if (h.until >= until)
@@ -55,13 +55,13 @@ void hold_counts::protect(std::uint32_t space, std::span<const entry_index> entr
   }
 }
 
-std::uint64_t hold_counts::count(owner_id who, std::uint32_t space) const {
-  const auto found = holders_.find({who, space});
+std::uint64_t hold_counts::count(owner_id who, std::uint32_t ns) const {
+  const auto found = holders_.find({who, ns});
   return found == holders_.end() ? 0 : found->second.entries.size();
 }
 
-void hold_counts::forget_space(std::uint32_t space) {
-  std::erase_if(holders_, [space](const auto& x) { return x.first.space == space; });
+void hold_counts::forget_namespace(std::uint32_t ns) {
+  std::erase_if(holders_, [ns](const auto& x) { return x.first.ns == ns; });
 }
 
 std::uint64_t hold_counts::resident_bytes() const noexcept {

@@ -21,18 +21,18 @@ public:
   static constexpr owner_id readers = 0;
 
   /// Counts a lease of `who` on these entries, each listed once. Returns how many entries `who` holds now.
-  std::uint64_t add(owner_id who, std::uint32_t space, std::span<const entry_index> entries);
+  std::uint64_t add(owner_id who, std::uint32_t ns, std::span<const entry_index> entries);
   /// Undoes `add` for a lease that has ended.
-  void remove(owner_id who, std::uint32_t space, std::span<const entry_index> entries);
+  void remove(owner_id who, std::uint32_t ns, std::span<const entry_index> entries);
 
   /// Returns how many entries readers would hold with these added. Forgets holds that have expired by `now`.
-  std::uint64_t readers_with(std::uint32_t space, std::span<const entry_index> entries, coarse_time now);
+  std::uint64_t readers_with(std::uint32_t ns, std::span<const entry_index> entries, coarse_time now);
   /// Counts the entries as protected for a reader.
-  void protect(std::uint32_t space, std::span<const entry_index> entries, coarse_time until);
+  void protect(std::uint32_t ns, std::span<const entry_index> entries, coarse_time until);
 
-  std::uint64_t count(owner_id who, std::uint32_t space) const;
+  std::uint64_t count(owner_id who, std::uint32_t ns) const;
   /// Forgets a namespace that was removed; its leases must have been removed before.
-  void forget_space(std::uint32_t space);
+  void forget_namespace(std::uint32_t ns);
   std::uint64_t resident_bytes() const noexcept;
 
 private:
@@ -49,12 +49,12 @@ private:
 
   struct name {
     owner_id who = 0;
-    std::uint32_t space = 0;
+    std::uint32_t ns = 0;
     friend bool operator==(const name&, const name&) = default;
   };
 
   struct hash_name {
-    std::size_t operator()(const name& x) const noexcept { return mix(x.who, x.space); }
+    std::size_t operator()(const name& x) const noexcept { return mix(x.who, x.ns); }
   };
 
   std::unordered_map<name, holder, hash_name> holders_;

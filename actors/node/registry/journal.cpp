@@ -7,18 +7,18 @@ namespace troupe {
 
 namespace {
 
-store::space_origin stored(namespace_origin origin) {
+store::stored_origin stored(namespace_origin origin) {
   switch (origin) {
   case namespace_origin::config:
-    return store::space_origin::config;
+    return store::stored_origin::config;
   case namespace_origin::wire:
-    return store::space_origin::wire;
+    return store::stored_origin::wire;
   case namespace_origin::client:
-    return store::space_origin::client;
+    return store::stored_origin::client;
   case namespace_origin::api:
     break;
   }
-  return store::space_origin::api;
+  return store::stored_origin::api;
 }
 
 /// Adds one change to a batch.
@@ -39,19 +39,19 @@ struct encoder {
   }
 
   void operator()(const namespace_removed& x) const {
-    batch.erase_pages(x.space);
-    batch.erase_ranks(x.space);
-    batch.erase_namespace(x.space);
+    batch.erase_pages(x.ns);
+    batch.erase_ranks(x.ns);
+    batch.erase_namespace(x.ns);
   }
 
-  void operator()(const rank_added& x) const { batch.put(store::rank_record{x.space, x.rank, x.slots, x.incarnation}); }
+  void operator()(const rank_added& x) const { batch.put(store::rank_record{x.ns, x.rank, x.slots, x.incarnation}); }
 
   void operator()(const page_published& x) const {
     const auto& page = x.page;
-    batch.put(store::page_record{page.space, page.key, page.rank, page.where, page.parent, x.incarnation});
+    batch.put(store::page_record{page.ns, page.key, page.rank, page.where, page.parent, x.incarnation});
   }
 
-  void operator()(const page_unpublished& x) const { batch.erase_page(x.space, x.key, x.rank); }
+  void operator()(const page_unpublished& x) const { batch.erase_page(x.ns, x.key, x.rank); }
 };
 
 } // namespace

@@ -19,7 +19,7 @@ std::optional<lease_number> lease_table::find(const ticket& name) const {
   return found->second;
 }
 
-lease_number lease_table::open(const ticket& name, std::uint32_t space, timestamp deadline) {
+lease_number lease_table::open(const ticket& name, std::uint32_t ns, timestamp deadline) {
   assert(!find(name));
   auto number = static_cast<lease_number>(leases_.size());
   if (free_.empty()) {
@@ -30,15 +30,15 @@ lease_number lease_table::open(const ticket& name, std::uint32_t space, timestam
   }
   auto& l = leases_[number];
   l.name = name;
-  l.space = space;
+  l.ns = ns;
   l.doomed = l.counts = l.by_reader = l.notified = false;
   l.uses = l.last_first = 0;
   l.last_new.clear();
   by_ticket_.emplace(name, number);
   owners_.add(name.owner, number);
-  if (space >= in_space_.size())
-    in_space_.resize(std::size_t{space} + 1, 0);
-  ++in_space_[space];
+  if (ns >= in_namespace_.size())
+    in_namespace_.resize(std::size_t{ns} + 1, 0);
+  ++in_namespace_[ns];
   set_deadline(number, deadline);
   return number;
 }
@@ -53,7 +53,7 @@ void lease_table::close(lease_number number) {
   by_ticket_.erase(l.name);
   owners_.remove(l.name.owner, number);
   deadlines_.erase(number);
-  --in_space_[l.space];
+  --in_namespace_[l.ns];
   if (l.counts)
     remember(l.name);
   l.name = {};
@@ -83,9 +83,9 @@ void lease_table::doom(owner_id owner) {
   }
 }
 
-void lease_table::doom_space(std::uint32_t space) {
+void lease_table::doom_namespace(std::uint32_t ns) {
   for (const auto& [name, number] : by_ticket_)
-    if (leases_[number].space == space) {
+    if (leases_[number].ns == ns) {
       leases_[number].doomed = true;
       set_deadline(number, timestamp::min());
     }

@@ -21,7 +21,7 @@ using lease_number = std::uint32_t;
 /// belong to the key space.
 struct lease {
   ticket name;
-  std::uint32_t space = 0;
+  std::uint32_t ns = 0;
   timestamp deadline;
   /// The owner has disconnected: the lease counts as expired, independent of its deadline.
   bool doomed = false;
@@ -45,7 +45,7 @@ public:
   std::optional<lease_number> find(const ticket& name) const;
 
   /// The ticket must not be in use. Invalidates references to leases.
-  lease_number open(const ticket& name, std::uint32_t space, timestamp deadline);
+  lease_number open(const ticket& name, std::uint32_t ns, timestamp deadline);
 
   /// Removes the lease; its entries must have been given back.
   void close(lease_number number);
@@ -62,14 +62,14 @@ public:
 
   /// Makes all leases of the owner, or of the namespace, due.
   void doom(owner_id owner);
-  void doom_space(std::uint32_t space);
+  void doom_namespace(std::uint32_t ns);
 
   lease& at(lease_number number) noexcept { return leases_[number]; }
   const lease& at(lease_number number) const noexcept { return leases_[number]; }
 
   std::uint64_t size() const noexcept { return by_ticket_.size(); }
   std::uint64_t count(owner_id owner) const { return owners_.count(owner); }
-  std::uint64_t count_in(std::uint32_t space) const noexcept { return space < in_space_.size() ? in_space_[space] : 0; }
+  std::uint64_t count_in(std::uint32_t ns) const noexcept { return ns < in_namespace_.size() ? in_namespace_[ns] : 0; }
   std::uint64_t resident_bytes() const noexcept;
 
   template <class F>
@@ -89,7 +89,7 @@ private:
   owner_index owners_;
   deadline_queue deadlines_;
   /// Leases by namespace.
-  std::vector<std::uint64_t> in_space_;
+  std::vector<std::uint64_t> in_namespace_;
   std::unordered_set<ticket> ended_;
   /// The names in `ended_`, each once, as a ring that overwrites the oldest first.
   std::vector<ticket> ended_order_;

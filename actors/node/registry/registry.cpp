@@ -40,13 +40,13 @@ std::chrono::sys_seconds today() {
 } // namespace
 
 registry::registry(caf::actor_config& config, const registry_options& options,
-                   const std::vector<namespace_spec>& spaces, metrics_actor metrics,
+                   const std::vector<namespace_spec>& namespaces, metrics_actor metrics,
                    std::shared_ptr<store::metadata_store> store)
     : registry_actor::base(config), state_(options), store_(std::move(store)), metrics_(std::move(metrics)),
       damage_(damage_lines, damage_interval) {
   if (store_)
     journal_.emplace();
-  for (const auto& spec : spaces)
+  for (const auto& spec : namespaces)
     if (auto added = state_.add_namespace(spec, {.origin = namespace_origin::config}); !added)
       log::get("registry")->error("namespace not served: '{}' ({})", spec.name, to_string(added.error()));
 }
@@ -131,7 +131,7 @@ void registry::go_on(const Request& wanted, result<reserve_plan> plan, caf::resp
     }
   plans_[plan->plan].push_back(std::move(promise));
   if (plan->what == reserve_plan::kind::needs_slots)
-    take_slots(plan->plan, wanted.space, wanted.rank, plan->slots_needed);
+    take_slots(plan->plan, wanted.ns, wanted.rank, plan->slots_needed);
 }
 
 registry::behavior_type registry::make_behavior() {
@@ -211,7 +211,7 @@ registry::behavior_type registry::make_behavior() {
                             [&](timestamp) { return state_.add_namespace(x.spec, x.options); });
       },
       [this](const remove_namespace_request& x) -> caf::result<remove_namespace_reply> {
-        if (state_.removal_waits(x.space, now())) {
+        if (state_.removal_waits(x.ns, now())) {
           auto promise = make_response_promise();
           removals_.push_back(promise);
           return promise;
@@ -222,11 +222,11 @@ registry::behavior_type registry::make_behavior() {
       [this](const add_rank_request& x) {
         const auto add = [&](timestamp) { return add_rank(x); };
         // A retired rank must be able to register again, with new or old settings, also while the index is slow.
-        return state_.is_retired(x.space, x.rank) ? serve_any_change(request_kind::invalidate, 1, add)
-                                                  : serve_change(request_kind::invalidate, 1, add);
+        return state_.is_retired(x.ns, x.rank) ? serve_any_change(request_kind::invalidate, 1, add)
+                                               : serve_change(request_kind::invalidate, 1, add);
       },
       [this](const retire_rank_request& x) {
-        return serve(request_kind::invalidate, 1, [&](timestamp t) { return state_.retire_rank(x.space, x.rank, t); });
+        return serve(request_kind::invalidate, 1, [&](timestamp t) { return state_.retire_rank(x.ns, x.rank, t); });
       },
       [this](const describe_request& x) { return to_caf(state_.describe(x)); },
       [this](const list_pages_request& x) { return to_caf(state_.list_pages(x)); },
@@ -237,7 +237,7 @@ registry::behavior_type registry::make_behavior() {
         return to_caf(std::move(restored));
       },
       [this](const drop_restored_request& x) {
-        auto dropped = state_.drop_restored(x.space, x.rank, x.slots.items);
+        auto dropped = state_.drop_restored(x.ns, x.rank, x.slots.items);
         flush();
         return to_caf(std::move(dropped));
       },
@@ -285,7 +285,7 @@ void registry::tick_later() {
 }
 
 caf::result<void> registry::bind(const registry_peers& peers) {
-  if (peers.spaces.size() != peers.allocators.size() || peers.ranks.size() != peers.allocators.size())
+  if (peers.namespaces.size() != peers.allocators.size() || peers.ranks.size() != peers.allocators.size())
     return to_caf(error{errc::invalid_argument, "each allocator needs one namespace and one rank"});
   if (!peers.workers.empty() && peers.workers.size() != peers.allocators.size())
     return to_caf(error{errc::invalid_argument, "the number of io workers must equal that of allocators, or be 0"});
@@ -294,17 +294,17 @@ caf::result<void> registry::bind(const registry_peers& peers) {
     return to_caf(error{errc::exists, "the registry is already bound to its peers"});
   shards_ = peers.shards;
   for (std::size_t i = 0; i < peers.allocators.size(); ++i)
-    allocators_.add(peers.spaces[i], peers.ranks[i], peers.allocators[i]);
+    allocators_.add(peers.namespaces[i], peers.ranks[i], peers.allocators[i]);
   for (std::size_t i = 0; i < peers.workers.size(); ++i)
     if (peers.workers[i])
-      workers_.add(peers.spaces[i], peers.ranks[i], peers.workers[i]);
+      workers_.add(peers.namespaces[i], peers.ranks[i], peers.workers[i]);
   return caf::unit;
 }
 
-void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, std::uint32_t count) {
-  const auto* slots = allocators_.find(space, rank);
+void registry::take_slots(plan_id plan, const namespace_id& ns, rank_number rank, std::uint32_t count) {
+  const auto* slots = allocators_.find(ns, rank);
   // A retired allocator gets its slots back and grants none, because another one may replace it.
-  if (slots == nullptr || state_.is_retired(space, rank)) {
+  if (slots == nullptr || state_.is_retired(ns, rank)) {
     granted(plan, {});
     return;
   }
@@ -312,8 +312,8 @@ void registry::take_slots(plan_id plan, const namespace_id& space, rank_number r
   // arrives after it would be lost.
   request(*slots, caf::infinite, take_atom_v, count, duration(take_time))
       .then(
-          [this, plan, space, rank, from = *slots](const take_reply& reply) {
-            if (serves(from, space, rank))
+          [this, plan, ns, rank, from = *slots](const take_reply& reply) {
+            if (serves(from, ns, rank))
               return granted(plan, reply.slots.items);
             // The rank was registered again meanwhile; its new allocator does not know these slots.
             granted(plan, {});
@@ -325,8 +325,8 @@ void registry::take_slots(plan_id plan, const namespace_id& space, rank_number r
           });
 }
 
-bool registry::serves(const allocator_actor& slots, const namespace_id& space, rank_number rank) const {
-  const auto* known = allocators_.find(space, rank);
+bool registry::serves(const allocator_actor& slots, const namespace_id& ns, rank_number rank) const {
+  const auto* known = allocators_.find(ns, rank);
   return known != nullptr && *known == slots;
 }
 
@@ -355,20 +355,20 @@ void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
 }
 
 result<void> registry::add_rank(const add_rank_request& x) {
-  const bool anew = x.allocator && state_.is_retired(x.space, x.rank);
-  if (auto other = allocators_.check(x.space, x.rank, x.allocator); x.allocator && !anew && !other)
+  const bool anew = x.allocator && state_.is_retired(x.ns, x.rank);
+  if (auto other = allocators_.check(x.ns, x.rank, x.allocator); x.allocator && !anew && !other)
     return other;
-  auto added = state_.add_rank(x.space, x.rank, x.slots, x.incarnation);
+  auto added = state_.add_rank(x.ns, x.rank, x.slots, x.incarnation);
   if (added && anew) {
     // The old allocator receives its slots while it is still known.
     flush();
-    allocators_.remove(x.space, x.rank);
-    workers_.remove(x.space, x.rank);
+    allocators_.remove(x.ns, x.rank);
+    workers_.remove(x.ns, x.rank);
   }
   if (added && x.allocator)
-    allocators_.add(x.space, x.rank, x.allocator);
+    allocators_.add(x.ns, x.rank, x.allocator);
   if (added && x.worker)
-    workers_.add(x.space, x.rank, x.worker);
+    workers_.add(x.ns, x.rank, x.worker);
   return added;
 }
 
@@ -378,8 +378,8 @@ result<remove_namespace_reply> registry::remove_namespace(const remove_namespace
     // Allocators receive their slots while they are still known.
     flush();
     // An allocator that is still referenced keeps its share of memory.
-    allocators_.remove(x.space);
-    workers_.remove(x.space);
+    allocators_.remove(x.ns);
+    workers_.remove(x.ns);
   }
   return removed;
 }
@@ -398,7 +398,7 @@ result<finish_reply> registry::invalidate(const invalidate_request& x, timestamp
         ->warn(
             "namespace '{}' rank {} slot {}: the page of key {} is damaged ({}); it is not served any more and can be "
             "saved again",
-            state_.space_name(x.space), x.rank, page.where.slot, to_string(page.key), reason);
+            state_.namespace_name(x.ns), x.rank, page.where.slot, to_string(page.key), reason);
   }
   return ended;
 }
@@ -419,7 +419,7 @@ void registry::flush() {
     notify_worker(x);
   if (!journal_) {
     for (const auto& batch : out.slots)
-      if (const auto* to = allocators_.find(batch.space, batch.rank))
+      if (const auto* to = allocators_.find(batch.ns, batch.rank))
         notify_allocator(*to, batch);
     return;
   }
@@ -429,7 +429,7 @@ void registry::flush() {
   }
   for (auto& batch : out.slots)
     // Uses the rank's current allocator: later the rank may be retired.
-    if (const auto* to = allocators_.find(batch.space, batch.rank))
+    if (const auto* to = allocators_.find(batch.ns, batch.rank))
       journal_->when_durable([this, to = *to, batch = std::move(batch)](const error* failed) {
         if (failed == nullptr)
           notify_allocator(to, batch);
@@ -439,7 +439,7 @@ void registry::flush() {
 // A prefetch needs no answer. The end of one is a request, because it may wait behind others and its completion must be
 // observable.
 void registry::notify_worker(worker_notice& x) {
-  const auto* to = workers_.find(x.space, x.rank);
+  const auto* to = workers_.find(x.ns, x.rank);
   if (to == nullptr)
     return;
   if (auto* found = std::get_if<prefetch_request>(&x.what))
@@ -502,9 +502,9 @@ void registry::notify_allocator(const allocator_actor& to, const slots_to_alloca
             if (code != 0)
               log::get("registry")->error("allocator refused to {} a slot: {}", verb, to_string(errc_from_wire(code)));
         },
-        [this, verb, id, space = batch.space, rank = batch.rank](const caf::error& e) {
+        [this, verb, id, ns = batch.ns, rank = batch.rank](const caf::error& e) {
           // An allocator that was replaced has ended together with its slots.
-          if (const auto* known = allocators_.find(space, rank); known != nullptr && known->id() == id)
+          if (const auto* known = allocators_.find(ns, rank); known != nullptr && known->id() == id)
             log::get("registry")->error("allocator failed to {} slots: {}", verb, to_string(from_caf(e)));
         });
   };

@@ -23,7 +23,7 @@ public:
   /// With a store, every change that must survive a restart is durable before it is answered, and before a slot can be
   /// given to another key; `options.change_feed` must be set then. The registry ends when the store fails, because its
   /// answers would not be reliable any more.
-  registry(caf::actor_config& config, const registry_options& options, const std::vector<namespace_spec>& spaces,
+  registry(caf::actor_config& config, const registry_options& options, const std::vector<namespace_spec>& namespaces,
            metrics_actor metrics, std::shared_ptr<store::metadata_store> store = nullptr);
 
   const char* name() const override { return "registry"; }
@@ -42,12 +42,12 @@ private:
   template <class Request>
   void go_on(const Request& wanted, result<reserve_plan> plan, caf::response_promise promise, int waits);
   /// Requests slots from the allocator; `granted` follows in every case.
-  void take_slots(plan_id plan, const namespace_id& space, rank_number rank, std::uint32_t count);
+  void take_slots(plan_id plan, const namespace_id& ns, rank_number rank, std::uint32_t count);
   void granted(plan_id plan, const std::vector<slot_ref>& slots);
   caf::result<void> bind(const registry_peers& peers);
   result<void> add_rank(const add_rank_request& x);
   /// Whether this allocator is still the one of the rank.
-  bool serves(const allocator_actor& slots, const namespace_id& space, rank_number rank) const;
+  bool serves(const allocator_actor& slots, const namespace_id& ns, rank_number rank) const;
   result<remove_namespace_reply> remove_namespace(const remove_namespace_request& x, timestamp t);
   result<finish_reply> invalidate(const invalidate_request& x, timestamp t);
   void tick_at_once();

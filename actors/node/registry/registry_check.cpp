@@ -155,19 +155,19 @@ std::string key_space::check(const std::unordered_map<entry_index, std::uint32_t
 // -- leases, reservations -------------------------------------------------------------------------------------------
 
 std::string shard_leases::check() const {
-  std::vector<std::unordered_map<entry_index, std::uint32_t>> held(spaces_.end());
+  std::vector<std::unordered_map<entry_index, std::uint32_t>> held(namespaces_.end());
   std::string wrong;
   std::uint64_t leases = 0;
   std::map<std::pair<owner_id, std::uint32_t>, std::unordered_set<entry_index>> counted;
   leases_.for_each([&](const lease& l) {
     ++leases;
     if (l.counts)
-      counted[{l.name.owner, l.space}].insert(l.entries.begin(), l.entries.end());
+      counted[{l.name.owner, l.ns}].insert(l.entries.begin(), l.entries.end());
     std::unordered_set<entry_index> once;
     for (const auto entry : l.entries) {
       if (!once.insert(entry).second)
         wrong = "lease " + name_of(l.name) + " lists entry " + number(entry) + " twice";
-      ++held[l.space][entry];
+      ++held[l.ns][entry];
     }
   });
   if (leases != leases_.size())
@@ -176,12 +176,12 @@ std::string shard_leases::check() const {
     if (holds_.count(holder.first, holder.second) != entries.size())
       wrong = "owner " + number(holder.first) + " holds " + number(entries.size()) + " keys, but the count is " +
               number(holds_.count(holder.first, holder.second));
-  spaces_.for_each([&](std::uint32_t at, const key_space& space) {
+  namespaces_.for_each([&](std::uint32_t at, const key_space& ns) {
     if (!wrong.empty())
       return;
-    wrong = space.check(held[at]);
+    wrong = ns.check(held[at]);
     if (!wrong.empty())
-      wrong.insert(0, "namespace \"" + space.spec().name + "\": ");
+      wrong.insert(0, "namespace \"" + ns.spec().name + "\": ");
   });
   return wrong;
 }
@@ -190,7 +190,7 @@ std::string shard_writes::check() const {
   std::string wrong;
   std::uint64_t listed = 0;
   reservations_.for_each([&](reservation_number at, const reservation& r) {
-    const auto& space = spaces_.at(r.name.space);
+    const auto& ns = namespaces_.at(r.name.ns);
     const auto what = "reservation " + name_of(r.name.ticket);
     std::uint32_t open = 0;
     for (std::uint32_t i = 0; i < r.pages.size(); ++i) {
@@ -198,7 +198,7 @@ std::string shard_writes::check() const {
         continue;
       ++open;
       const auto& page = reservations_.page(r.pages[i]);
-      const auto cell = space.table().page(page.entry, r.name.rank);
+      const auto cell = ns.table().page(page.entry, r.name.rank);
       const auto which = what + ": page " + number(i);
       if (page.by != at || page.place != i || !cell.reserved() || cell.reserved_page() != r.pages[i])
         wrong = which + " is not reserved for it";
@@ -207,7 +207,7 @@ std::string shard_writes::check() const {
         wrong = which + " has a slot before it was granted, or none after";
       if (reservations_.has_page_deadline(r.pages[i]) != (has_slot && r.shareable()))
         wrong = which + " has a deadline of its own before its slot, has none after, or is not shareable";
-      if (has_slot && space.options().slot_index && space.assigned_to(r.name.rank, page.where.slot) != page.entry)
+      if (has_slot && ns.options().slot_index && ns.assigned_to(r.name.rank, page.where.slot) != page.entry)
         wrong = which + " is not found by its slot";
       if (page.shared != 0 && !r.shareable())
         wrong = which + " was shared but is not shareable";
@@ -217,8 +217,8 @@ std::string shard_writes::check() const {
       wrong = what + " has counted " + number(r.open_pages) + " pages, but has " + number(open);
   });
   std::uint64_t marked = 0;
-  spaces_.for_each([&](std::uint32_t, const key_space& space) {
-    space.for_each_key([&](const key_info& key) { marked += key.reserved; });
+  namespaces_.for_each([&](std::uint32_t, const key_space& ns) {
+    ns.for_each_key([&](const key_info& key) { marked += key.reserved; });
   });
   if (wrong.empty() && (listed != reservations_.pages() || marked != listed))
     wrong = number(marked) + " pages are marked as reserved, but reservations list " + number(listed) + " of " +
@@ -229,30 +229,30 @@ std::string shard_writes::check() const {
 // -- registry -------------------------------------------------------------------------------------------------------
 
 void registry_state::for_each_key(const namespace_id& id, const std::function<void(const key_info&)>& f) const {
-  if (const auto* space = spaces_.find(id))
-    space->for_each_key(f);
+  if (const auto* ns = namespaces_.find(id))
+    ns->for_each_key(f);
 }
 
 void registry_state::for_each_slot(const namespace_id& id,
                                    const std::function<void(rank_number, slot_ref, page_use)>& f) const {
-  const auto* space = spaces_.find(id);
-  if (space == nullptr)
+  const auto* ns = namespaces_.find(id);
+  if (ns == nullptr)
     return;
-  const auto& table = space->table();
+  const auto& table = ns->table();
   for (entry_index i = 0; i < table.end(); ++i)
-    for (const auto rank : space->ranks())
+    for (const auto rank : ns->ranks())
       if (const auto page = writes_.page_of(table.page(i, rank), rank); page && page->where.generation != 0)
         f(rank, page->where, page->state == key_page::use::live ? page_use::live : page_use::reserved);
-  space->for_each_withheld([&](rank_number rank, slot_ref where) { f(rank, where, page_use::withheld); });
+  ns->for_each_withheld([&](rank_number rank, slot_ref where) { f(rank, where, page_use::withheld); });
 }
 
 std::string registry_state::check_slots() const {
   std::string wrong;
-  spaces_.for_each([&](std::uint32_t, const key_space& space) {
+  namespaces_.for_each([&](std::uint32_t, const key_space& ns) {
     std::set<std::pair<rank_number, slot_number>> seen;
-    for_each_slot(space.id(), [&](rank_number rank, slot_ref where, page_use) {
+    for_each_slot(ns.id(), [&](rank_number rank, slot_ref where, page_use) {
       if (!seen.emplace(rank, where.slot).second)
-        wrong = "namespace \"" + space.spec().name + "\": slot " + number(where.slot) + " of rank " + number(rank) +
+        wrong = "namespace \"" + ns.spec().name + "\": slot " + number(where.slot) + " of rank " + number(rank) +
                 " is held twice";
     });
   });

@@ -4,16 +4,15 @@
 
 namespace troupe {
 
-outbox_collector::outbox_collector(namespace_id space, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed)
-    : space_(space), feed_(feed), rank_at_(max_ranks, nowhere), shard_at_(shard_count, nowhere),
-      released_(max_ranks, 0) {}
+outbox_collector::outbox_collector(namespace_id ns, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed)
+    : ns_(ns), feed_(feed), rank_at_(max_ranks, nowhere), shard_at_(shard_count, nowhere), released_(max_ranks, 0) {}
 
 slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
   auto& at = rank_at_[rank];
   if (at == nowhere) {
     at = static_cast<std::uint32_t>(pending_.slots.size());
     auto& added = pending_.slots.emplace_back();
-    added.space = space_;
+    added.ns = ns_;
     added.rank = rank;
   }
   return pending_.slots[at];
@@ -25,7 +24,7 @@ void outbox_collector::count_children(std::uint32_t shard, child_delta change) {
   auto& at = shard_at_[shard];
   if (at == nowhere || pending_.children[at].request.changes.size() >= child_changes_max) {
     at = static_cast<std::uint32_t>(pending_.children.size());
-    pending_.children.push_back({shard, {space_, {}}});
+    pending_.children.push_back({shard, {ns_, {}}});
   }
   pending_.children[at].request.changes.items.push_back(change);
 }

@@ -16,7 +16,7 @@ namespace troupe {
 /// Notices for the allocator of one (namespace, rank), to be sent in the order of the members. Which slots rest before
 /// reuse: docs/decisions/0006-slot-clients.md.
 struct slots_to_allocator {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   slot_batch publish;
   /// Reserved slots whose location a writer received (`abort`), and those whose location no writer received (`unused`).
@@ -37,7 +37,7 @@ struct children_in_shard {
 
 /// A notice about leases for the io worker of one (namespace, rank), in the order of events.
 struct worker_notice {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::variant<prefetch_request, prefetch_end> what;
 };
@@ -49,11 +49,11 @@ struct namespace_added {
 
 /// The namespace was removed with all its ranks and pages; no changes follow for these.
 struct namespace_removed {
-  namespace_id space;
+  namespace_id ns;
 };
 
 struct rank_added {
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint32_t slots = 0;
   incarnation_number incarnation = 0;
@@ -66,7 +66,7 @@ struct page_published {
 };
 
 struct page_unpublished {
-  namespace_id space;
+  namespace_id ns;
   key_digest key;
   rank_number rank = 0;
 };
@@ -98,7 +98,7 @@ struct registry_outbox {
 class outbox_collector {
 public:
   /// Without `feed`, changes are discarded.
-  outbox_collector(namespace_id space, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed);
+  outbox_collector(namespace_id ns, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed);
 
   void publish(rank_number rank, slot_ref where) { of_rank(rank).publish.slots.items.push_back(where); }
   void abort(rank_number rank, slot_ref where) { of_rank(rank).abort.slots.items.push_back(where); }
@@ -113,7 +113,7 @@ public:
   void count_children(std::uint32_t shard, child_delta change);
 
   void notify_worker(rank_number rank, std::variant<prefetch_request, prefetch_end> what) {
-    pending_.workers.push_back({space_, rank, std::move(what)});
+    pending_.workers.push_back({ns_, rank, std::move(what)});
   }
 
   bool feeds() const noexcept { return feed_; }
@@ -136,7 +136,7 @@ private:
 
   static constexpr std::uint32_t nowhere = 0xffffffff;
 
-  namespace_id space_;
+  namespace_id ns_;
   bool feed_;
   bool tells_shards_ = true;
   registry_outbox pending_;

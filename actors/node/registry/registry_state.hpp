@@ -4,8 +4,8 @@
 #include "actors/node/registry/registry_outbox.hpp"
 #include "actors/node/registry/shard_administration.hpp"
 #include "actors/node/registry/shard_leases.hpp"
+#include "actors/node/registry/shard_namespaces.hpp"
 #include "actors/node/registry/shard_restoring.hpp"
-#include "actors/node/registry/shard_spaces.hpp"
 #include "actors/node/registry/shard_writes.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -45,16 +45,16 @@ public:
   result<void> add_namespace(const namespace_spec& spec, const namespace_options& options = {}) {
     return administration_.add_namespace(spec, options);
   }
-  result<void> add_rank(const namespace_id& space, rank_number rank, std::uint32_t slots,
+  result<void> add_rank(const namespace_id& ns, rank_number rank, std::uint32_t slots,
                         incarnation_number incarnation = 0) {
-    return administration_.add_rank(space, rank, slots, incarnation);
+    return administration_.add_rank(ns, rank, slots, incarnation);
   }
-  result<void> retire_rank(const namespace_id& space, rank_number rank, timestamp now) {
-    return administration_.retire_rank(space, rank, now);
+  result<void> retire_rank(const namespace_id& ns, rank_number rank, timestamp now) {
+    return administration_.retire_rank(ns, rank, now);
   }
   /// Whether the rank was retired and not registered since, so that no slot of it may be granted.
-  bool is_retired(const namespace_id& space, rank_number rank) const {
-    const auto found = spaces_.find_rank(space, rank);
+  bool is_retired(const namespace_id& ns, rank_number rank) const {
+    const auto found = namespaces_.find_rank(ns, rank);
     return found && found->keys.is_retired(rank);
   }
   /// As `remove_namespace_request` says. `tick` ends leases and reservations; `more` is set while any are left,
@@ -62,7 +62,7 @@ public:
   result<remove_namespace_reply> remove_namespace(const remove_namespace_request& request, timestamp now);
   /// Whether a removal waits only for slots that are being requested for a reservation: it continues when an allocator
   /// has answered.
-  bool removal_waits(const namespace_id& space, timestamp now) const;
+  bool removal_waits(const namespace_id& ns, timestamp now) const;
   result<describe_reply> describe(const describe_request& request) const { return administration_.describe(request); }
   result<list_pages_reply> list_pages(const list_pages_request& request) const {
     return administration_.list_pages(request);
@@ -107,8 +107,8 @@ public:
   // -- restoring, before anything but namespaces and ranks is added: shard_restoring
 
   result<result_codes> restore(std::span<const stored_page> pages) { return restoring_.restore(pages); }
-  result<result_codes> drop_restored(const namespace_id& space, rank_number rank, std::span<const slot_ref> slots) {
-    return restoring_.drop_restored(space, rank, slots);
+  result<result_codes> drop_restored(const namespace_id& ns, rank_number rank, std::span<const slot_ref> slots) {
+    return restoring_.drop_restored(ns, rank, slots);
   }
   result<restore_report> restored() { return restoring_.restored(keys()); }
 
@@ -138,21 +138,21 @@ public:
 
   registry_outbox take_outbox();
 
-  const registry_options& options() const noexcept { return spaces_.options(); }
+  const registry_options& options() const noexcept { return namespaces_.options(); }
 
   /// Keys with at least one page, in all namespaces.
   std::uint64_t keys() const;
   /// For tests.
-  bool is_complete(const namespace_id& space, const key_digest& key) const;
+  bool is_complete(const namespace_id& ns, const key_digest& key) const;
   /// Empty for an unknown namespace.
-  std::string space_name(const namespace_id& space) const;
+  std::string namespace_name(const namespace_id& ns) const;
 
   /// The state in the registry of a slot that is not with its allocator.
   enum class page_use : std::uint8_t { reserved, live, withheld };
 
   /// For tests and simulations: full scans.
-  void for_each_key(const namespace_id& space, const std::function<void(const key_info&)>& f) const;
-  void for_each_slot(const namespace_id& space, const std::function<void(rank_number, slot_ref, page_use)>& f) const;
+  void for_each_key(const namespace_id& ns, const std::function<void(const key_info&)>& f) const;
+  void for_each_slot(const namespace_id& ns, const std::function<void(rank_number, slot_ref, page_use)>& f) const;
   /// The first violated invariant in words, or an empty text.
   std::string check_invariants() const;
 
@@ -163,7 +163,7 @@ private:
   std::string check_slots() const;
 
   // The order matters: each member refers to those above it.
-  shard_spaces spaces_;
+  shard_namespaces namespaces_;
   shard_leases leases_;
   shard_writes writes_;
   shard_administration administration_;

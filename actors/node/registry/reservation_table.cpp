@@ -32,9 +32,9 @@ reservation_number reservation_table::open(const reservation_name& name, duratio
     by_name_.emplace(name, number);
     owners_.add(name.ticket.owner, number);
   }
-  if (name.space >= in_space_.size())
-    in_space_.resize(std::size_t{name.space} + 1, 0);
-  ++in_space_[name.space];
+  if (name.ns >= in_namespace_.size())
+    in_namespace_.resize(std::size_t{name.ns} + 1, 0);
+  ++in_namespace_[name.ns];
   return number;
 }
 
@@ -67,7 +67,7 @@ void reservation_table::close(reservation_number number) {
   assert(r.open_pages == 0);
   if (r.state != reservation::phase::dropped)
     drop(number);
-  --in_space_[r.name.space];
+  --in_namespace_[r.name.ns];
   r.answers.clear();
   r.pages.clear();
   r.known.clear();
@@ -134,9 +134,9 @@ void reservation_table::doom(owner_id owner) {
     doom_one(number);
 }
 
-void reservation_table::doom_space(std::uint32_t space) {
+void reservation_table::doom_namespace(std::uint32_t ns) {
   for (reservation_number i = 0; i < reservations_.size(); ++i)
-    if (is_live(reservations_[i]) && reservations_[i].name.space == space)
+    if (is_live(reservations_[i]) && reservations_[i].name.ns == ns)
       doom_one(i);
 }
 

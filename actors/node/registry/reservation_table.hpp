@@ -28,7 +28,7 @@ inline constexpr reserved_page_number no_reserved_page = 0xffffffff;
 /// 0 means that there is no owner: slot clients' reservations have it, and any number of them may have the same name.
 struct reservation_name {
   troupe::ticket ticket;
-  std::uint32_t space = 0;
+  std::uint32_t ns = 0;
   rank_number rank = 0;
 
   friend bool operator==(const reservation_name&, const reservation_name&) = default;
@@ -143,7 +143,7 @@ public:
 
   /// Makes all reservations of the owner, or in the namespace, due.
   void doom(owner_id owner);
-  void doom_space(std::uint32_t space);
+  void doom_namespace(std::uint32_t ns);
 
   reservation& at(reservation_number number) noexcept { return reservations_[number]; }
   const reservation& at(reservation_number number) const noexcept { return reservations_[number]; }
@@ -161,7 +161,7 @@ public:
   /// Number of requests, dropped ones included.
   std::uint64_t size() const noexcept { return reservations_.size() - free_.size(); }
   /// Number of requests in one namespace, dropped ones included.
-  std::uint64_t count_in(std::uint32_t space) const noexcept { return space < in_space_.size() ? in_space_[space] : 0; }
+  std::uint64_t count_in(std::uint32_t ns) const noexcept { return ns < in_namespace_.size() ? in_namespace_[ns] : 0; }
   /// Number of requests of one owner, without dropped ones.
   std::uint64_t count(owner_id owner) const { return owners_.count(owner); }
   std::uint64_t resident_bytes() const noexcept;
@@ -186,7 +186,7 @@ private:
 
   struct hash_name {
     std::size_t operator()(const reservation_name& x) const noexcept {
-      return mix(x.ticket.owner, mix(x.ticket.sequence, (std::uint64_t{x.space} << 32) | x.rank));
+      return mix(x.ticket.owner, mix(x.ticket.sequence, (std::uint64_t{x.ns} << 32) | x.rank));
     }
   };
 
@@ -200,7 +200,7 @@ private:
   deadline_queue deadlines_;
   deadline_queue page_deadlines_;
   /// Requests by namespace.
-  std::vector<std::uint64_t> in_space_;
+  std::vector<std::uint64_t> in_namespace_;
   std::unordered_set<reservation_name, hash_name> ended_;
   /// The names in `ended_`, each once, as a ring that overwrites the oldest first.
   std::vector<reservation_name> ended_order_;

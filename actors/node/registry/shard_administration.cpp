@@ -83,17 +83,17 @@ error out_of_bounds(const namespace_spec& spec, std::string_view what, std::uint
 
 result<void> shard_administration::check_bounds(const namespace_spec& spec, const namespace_options& options) {
   constexpr auto most_ranks = std::numeric_limits<std::uint16_t>::max(); // the largest count that an entry can hold
-  const auto most = std::min<std::uint32_t>(spaces_.options().max_ranks, most_ranks);
+  const auto most = std::min<std::uint32_t>(namespaces_.options().max_ranks, most_ranks);
   if (options.automatic && spec.world_size != 0)
-    return spaces_.refuse({errc::invalid_argument, "namespace \"" + spec.name + "\": world_size is " +
-                                                       std::to_string(spec.world_size) +
-                                                       ", but must be 0 if it follows from the ranks that register"});
+    return namespaces_.refuse(
+        {errc::invalid_argument, "namespace \"" + spec.name + "\": world_size is " + std::to_string(spec.world_size) +
+                                     ", but must be 0 if it follows from the ranks that register"});
   if (options.automatic && (options.max_ranks == 0 || options.max_ranks > most))
-    return spaces_.refuse(out_of_bounds(spec, "max_ranks", options.max_ranks, 1, most));
+    return namespaces_.refuse(out_of_bounds(spec, "max_ranks", options.max_ranks, 1, most));
   if (!options.automatic && (spec.world_size == 0 || spec.world_size > most_ranks))
-    return spaces_.refuse(out_of_bounds(spec, "world_size", spec.world_size, 1, most_ranks));
+    return namespaces_.refuse(out_of_bounds(spec, "world_size", spec.world_size, 1, most_ranks));
   if (const auto broken = find_broken_bound(spec.geometry, geometry_extent::as_far_as_known))
-    return spaces_.refuse(
+    return namespaces_.refuse(
         {errc::invalid_argument, "namespace \"" + spec.name + "\": " + broken->where + " " + broken->what});
   return {};
 }
@@ -102,114 +102,116 @@ result<void> shard_administration::add_namespace(const namespace_spec& spec, con
   if (auto sound = check_bounds(spec, options); !sound)
     return sound;
   const auto id = spec.id();
-  const auto& how = spaces_.options();
-  std::uint32_t known_spaces = 0;
-  for (std::uint32_t number = 0; number < spaces_.end(); ++number) {
-    if (!spaces_.has(number))
+  const auto& how = namespaces_.options();
+  std::uint32_t known_namespaces = 0;
+  for (std::uint32_t number = 0; number < namespaces_.end(); ++number) {
+    if (!namespaces_.has(number))
       continue;
-    ++known_spaces;
-    auto& space = spaces_.at(number);
-    const auto& known = space.spec();
-    if (space.id() != id && known.name != spec.name)
+    ++known_namespaces;
+    auto& ns = namespaces_.at(number);
+    const auto& known = ns.spec();
+    if (ns.id() != id && known.name != spec.name)
       continue;
-    if (removals_.contains(space.id()))
-      return spaces_.refuse(
+    if (removals_.contains(ns.id()))
+      return namespaces_.refuse(
           {errc::busy, "namespace \"" + known.name + "\" is being removed; try again after its removal"});
     auto different = differences(known, spec);
     if (different.empty())
-      different = differences(space.options(), options);
+      different = differences(ns.options(), options);
     if (!different.empty())
-      return spaces_.refuse({errc::identity_mismatch, "namespace \"" + spec.name + "\" exists with other settings: " +
-                                                          different + "; use another name, or the same settings"});
-    if (space.id() == id) {
-      space.share_with(options.origin);
+      return namespaces_.refuse({errc::identity_mismatch, "namespace \"" + spec.name +
+                                                              "\" exists with other settings: " + different +
+                                                              "; use another name, or the same settings"});
+    if (ns.id() == id) {
+      ns.share_with(options.origin);
       return {};
     }
   }
-  if (known_spaces >= how.max_namespaces)
-    return spaces_.refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would exceed the limit of " +
-                                                     std::to_string(how.max_namespaces) +
-                                                     " namespaces; remove one, or raise registry.max_namespaces"});
+  if (known_namespaces >= how.max_namespaces)
+    return namespaces_.refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would exceed the limit of " +
+                                                         std::to_string(how.max_namespaces) +
+                                                         " namespaces; remove one, or raise registry.max_namespaces"});
   auto added =
       std::make_unique<key_space>(key_space::settings{spec, options, how.shard, how.shard_count, how.hash_seed,
                                                       how.change_feed, how.children_hold, how.memory, how.eviction});
   added->account();
-  spaces_.add(std::move(added));
+  namespaces_.add(std::move(added));
   return {};
 }
 
 result<void> shard_administration::add_rank(const namespace_id& id, rank_number rank, std::uint32_t slots,
                                             incarnation_number incarnation) {
-  const auto number = spaces_.number_of(id);
+  const auto number = namespaces_.number_of(id);
   if (!number)
-    return spaces_.refuse(number.error());
-  auto& space = spaces_.at(*number);
-  if (rank >= space.rank_limit())
-    return spaces_.refuse({errc::out_of_range, "rank " + std::to_string(rank) + ": ranks of namespace \"" +
-                                                   space.spec().name + "\" are below " +
-                                                   std::to_string(space.rank_limit())});
-  const auto name = "rank " + std::to_string(rank) + " of namespace \"" + space.spec().name + "\"";
+    return namespaces_.refuse(number.error());
+  auto& ns = namespaces_.at(*number);
+  if (rank >= ns.rank_limit())
+    return namespaces_.refuse({errc::out_of_range, "rank " + std::to_string(rank) + ": ranks of namespace \"" +
+                                                       ns.spec().name + "\" are below " +
+                                                       std::to_string(ns.rank_limit())});
+  const auto name = "rank " + std::to_string(rank) + " of namespace \"" + ns.spec().name + "\"";
   if (slots == 0)
-    return spaces_.refuse({errc::invalid_argument, name + " cannot be registered without slots"});
-  const bool renewed = incarnation != 0 && incarnation != space.incarnation_of(rank);
-  if (renewed && space.is_retired(rank))
-    space.forget_timed(rank);
-  const auto info = space.info_of(rank);
+    return namespaces_.refuse({errc::invalid_argument, name + " cannot be registered without slots"});
+  const bool renewed = incarnation != 0 && incarnation != ns.incarnation_of(rank);
+  if (renewed && ns.is_retired(rank))
+    ns.forget_timed(rank);
+  const auto info = ns.info_of(rank);
   const auto known = info.slots;
   if (known != 0 && known != slots)
-    return spaces_.refuse(
+    return namespaces_.refuse(
         {errc::identity_mismatch, name + " has " + std::to_string(known) + " slots, and cannot be registered with " +
                                       std::to_string(slots) + "; clear what is there under another name"});
   if (renewed && info.pages + info.reserved + info.withheld > 0)
-    return spaces_.refuse({errc::busy, name + " has pages of an earlier registration; clear it first"});
-  space.add_rank(rank, slots, incarnation);
+    return namespaces_.refuse({errc::busy, name + " has pages of an earlier registration; clear it first"});
+  ns.add_rank(rank, slots, incarnation);
   return {};
 }
 
 result<void> shard_administration::retire_rank(const namespace_id& id, rank_number rank, timestamp now) {
-  const auto found = spaces_.find_rank(id, rank);
+  const auto found = namespaces_.find_rank(id, rank);
   if (!found)
-    return spaces_.refuse(found.error());
-  auto& space = found->keys;
-  const auto name = "rank " + std::to_string(rank) + " of namespace \"" + space.spec().name + "\"";
-  const auto held = space.info_of(rank);
+    return namespaces_.refuse(found.error());
+  auto& ns = found->keys;
+  const auto name = "rank " + std::to_string(rank) + " of namespace \"" + ns.spec().name + "\"";
+  const auto held = ns.info_of(rank);
   // An empty rank is not enough: two groups of engines that were given one namespace by mistake would take it from each
   // other as long as neither has saved anything.
-  if (held.pages > 0 || !space.was_cleared(rank))
-    return spaces_.refuse({errc::identity_mismatch,
-                           name + " has " + std::to_string(held.slots) + " slots, " + std::to_string(held.pages) +
-                               " of them with pages; other slots cannot be registered before it is cleared"});
+  if (held.pages > 0 || !ns.was_cleared(rank))
+    return namespaces_.refuse({errc::identity_mismatch,
+                               name + " has " + std::to_string(held.slots) + " slots, " + std::to_string(held.pages) +
+                                   " of them with pages; other slots cannot be registered before it is cleared"});
   // Promises end at a known time, for which the new slots rest; a lease can be renewed.
-  if (const auto leased = space.withheld_by_leases(rank); leased > 0)
-    return spaces_.refuse({errc::busy, name + " has " + std::to_string(leased) +
-                                           " slots whose keys are leased: release the leases, or try again when they "
-                                           "have expired"});
+  if (const auto leased = ns.withheld_by_leases(rank); leased > 0)
+    return namespaces_.refuse(
+        {errc::busy, name + " has " + std::to_string(leased) +
+                         " slots whose keys are leased: release the leases, or try again when they "
+                         "have expired"});
   // From now on the client that registers the rank is its writer. No slot goes back yet: another shard may refuse, and
   // then the old allocator stays and would grant slots that are still being written or read.
   writes_.end_rank(found->number, rank, now);
-  space.retire_rank(rank);
+  ns.retire_rank(rank);
   return {};
 }
 
 result<void> shard_administration::begin_removal(const remove_namespace_request& request) {
-  if (removals_.contains(request.space))
+  if (removals_.contains(request.ns))
     return {};
-  const auto found = spaces_.find_space(request.space);
+  const auto found = namespaces_.find_namespace(request.ns);
   if (!found)
-    return spaces_.refuse(found.error());
-  const auto& [number, space] = *found;
+    return namespaces_.refuse(found.error());
+  const auto& [number, ns] = *found;
   const auto leases = leases_.count_in(number);
   const auto reservations = writes_.count_in(number);
   if (!request.force && leases + reservations > 0)
-    return spaces_.refuse({errc::busy, "namespace \"" + space.spec().name + "\" has " + std::to_string(leases) +
-                                           " leases and " + std::to_string(reservations) +
-                                           " reservations; wait until they end, or force the removal"});
-  space.outbox().change(namespace_removed{request.space});
-  space.outbox().end_changes();
-  leases_.doom_space(number);
-  writes_.doom_space(number);
-  spaces_.hide(request.space);
-  removals_.emplace(request.space, removal{number, 0});
+    return namespaces_.refuse({errc::busy, "namespace \"" + ns.spec().name + "\" has " + std::to_string(leases) +
+                                               " leases and " + std::to_string(reservations) +
+                                               " reservations; wait until they end, or force the removal"});
+  ns.outbox().change(namespace_removed{request.ns});
+  ns.outbox().end_changes();
+  leases_.doom_namespace(number);
+  writes_.doom_namespace(number);
+  namespaces_.hide(request.ns);
+  removals_.emplace(request.ns, removal{number, 0});
   return {};
 }
 
@@ -218,11 +220,11 @@ remove_namespace_reply shard_administration::go_on_removing(const namespace_id& 
   if (found == removals_.end())
     return {false};
   auto& progress = found->second;
-  auto& space = spaces_.at(progress.space);
-  const auto most = spaces_.options().max_clear_looks;
+  auto& ns = namespaces_.at(progress.ns);
+  const auto most = namespaces_.options().max_clear_looks;
   // Nothing is protected any more: the slots are removed with their slab.
-  progress.from = space.clear(all_ranks, progress.from, most, coarse_never, erased_);
-  space.release_due(coarse_never, most);
+  progress.from = ns.clear(all_ranks, progress.from, most, coarse_never, erased_);
+  ns.release_due(coarse_never, most);
   if (!finish_removal(progress))
     return {true};
   removals_.erase(found);
@@ -230,14 +232,14 @@ remove_namespace_reply shard_administration::go_on_removing(const namespace_id& 
 }
 
 bool shard_administration::finish_removal(const removal& what) {
-  auto& space = spaces_.at(what.space);
-  if (what.from < space.table().end() || space.withheld_slots() > 0 || leases_.count_in(what.space) > 0 ||
-      writes_.count_in(what.space) > 0)
+  auto& ns = namespaces_.at(what.ns);
+  if (what.from < ns.table().end() || ns.withheld_slots() > 0 || leases_.count_in(what.ns) > 0 ||
+      writes_.count_in(what.ns) > 0)
     return false;
-  space.drain_into(left_over_);
-  leases_.forget_space(what.space);
-  evicted_ += space.evicted_keys(); // totals never decrease
-  spaces_.remove(what.space);
+  ns.drain_into(left_over_);
+  leases_.forget_namespace(what.ns);
+  evicted_ += ns.evicted_keys(); // totals never decrease
+  namespaces_.remove(what.ns);
   return true;
 }
 
@@ -246,8 +248,8 @@ bool shard_administration::waits_for_slots(const namespace_id& id) const {
   if (found == removals_.end())
     return false;
   const auto& [number, from] = found->second;
-  const auto& space = spaces_.at(number);
-  return from >= space.table().end() && space.withheld_slots() == 0 && leases_.count_in(number) == 0 &&
+  const auto& ns = namespaces_.at(number);
+  return from >= ns.table().end() && ns.withheld_slots() == 0 && leases_.count_in(number) == 0 &&
          writes_.count_in(number) > 0;
 }
 
@@ -258,59 +260,53 @@ registry_outbox shard_administration::take_left_over() {
 // -- queries ----------------------------------------------------------------------------------------------------------
 
 result<reuse_reply> shard_administration::report_reuse(const reuse_request& request) const {
-  const auto space = spaces_.number_of(request.space);
-  if (!space)
-    return spaces_.refuse(space.error());
-  auto known = spaces_.at(*space).policy().knowledge();
+  const auto ns = namespaces_.number_of(request.ns);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  auto known = namespaces_.at(*ns).policy().knowledge();
   if (!known)
     return fail(errc::unsupported, "the eviction policy of this shard does not learn (registry.eviction)");
   return reuse_reply{known->clock, {known->counts.numbers()}};
 }
 
 result<void> shard_administration::learn_reuse(const learn_request& request) {
-  const auto space = spaces_.number_of(request.space);
-  if (!space)
-    return spaces_.refuse(space.error());
+  const auto ns = namespaces_.number_of(request.ns);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
   const auto counts = reuse_counts::of_numbers(request.counts.items);
   if (!counts)
-    return spaces_.refuse({errc::invalid_argument, "not reuse counts: the number of values is wrong"});
-  spaces_.at(*space).policy().learn_from(*counts);
+    return namespaces_.refuse({errc::invalid_argument, "not reuse counts: the number of values is wrong"});
+  namespaces_.at(*ns).policy().learn_from(*counts);
   return {};
 }
 
 result<describe_reply> shard_administration::describe(const describe_request& request) const {
   describe_reply reply;
-  spaces_.for_each([&](std::uint32_t number, const key_space& space) {
-    if (removals_.contains(space.id()) || (!request.space.is_null() && request.space != space.id()))
+  namespaces_.for_each([&](std::uint32_t number, const key_space& ns) {
+    if (removals_.contains(ns.id()) || (!request.ns.is_null() && request.ns != ns.id()))
       return;
-    namespace_info info{space.spec(),
-                        space.options(),
-                        space.keys(),
-                        space.complete_keys(),
-                        space.evicted_keys(),
-                        leases_.count_in(number),
-                        0,
-                        {},
-                        space.lookups()};
-    for (const auto rank : space.ranks()) {
-      info.ranks.items.push_back(space.info_of(rank));
+    namespace_info info{
+        ns.spec(), ns.options(), ns.keys(),   ns.complete_keys(), ns.evicted_keys(), leases_.count_in(number),
+        0,         {},           ns.lookups()};
+    for (const auto rank : ns.ranks()) {
+      info.ranks.items.push_back(ns.info_of(rank));
       info.reservations += info.ranks.items.back().reserved;
     }
-    reply.spaces.push_back(std::move(info));
+    reply.namespaces.push_back(std::move(info));
   });
-  if (!request.space.is_null() && reply.spaces.empty())
-    return tl::unexpected<error>(spaces_.number_of(request.space).error());
+  if (!request.ns.is_null() && reply.namespaces.empty())
+    return tl::unexpected<error>(namespaces_.number_of(request.ns).error());
   return reply;
 }
 
 result<list_pages_reply> shard_administration::list_pages(const list_pages_request& request) const {
-  const auto found = spaces_.find_rank(request.space, request.rank);
+  const auto found = namespaces_.find_rank(request.ns, request.rank);
   if (!found)
     return tl::unexpected<error>(found.error());
   const auto& table = found->keys.table();
   list_pages_reply reply;
   reply.next = request.from;
-  for (auto looks = spaces_.options().max_clear_looks;
+  for (auto looks = namespaces_.options().max_clear_looks;
        looks > 0 && reply.next < table.end() && reply.pages.size() < request.most; --looks, ++reply.next)
     if (const auto& entry = table.entry(reply.next); entry.in_use())
       if (const auto& cell = table.page(reply.next, request.rank); cell.live())
@@ -320,19 +316,19 @@ result<list_pages_reply> shard_administration::list_pages(const list_pages_reque
 }
 
 result<key_reply> shard_administration::look_up(const key_request& request, timestamp now) {
-  const auto number = spaces_.number_of(request.space);
+  const auto number = namespaces_.number_of(request.ns);
   if (!number)
-    return spaces_.refuse(number.error());
-  const auto& space = spaces_.at(*number);
-  const auto entry = space.table().find(request.key);
-  if (entry == no_entry || space.table().entry(entry).ghost())
-    return fail(errc::not_found, "no key " + to_string(request.key) + " in namespace \"" + space.spec().name + "\"");
-  const auto& e = space.table().entry(entry);
-  key_reply reply{space.table().parent(entry), e.children, e.leases, space.complete(entry), {}, {}};
-  if (e.is_protected(spaces_.clock().now(now)))
-    reply.protected_for = duration(spaces_.clock().begin(e.protected_until) - now);
-  for (const auto rank : space.ranks())
-    if (const auto page = writes_.page_of(space.table().page(entry, rank), rank))
+    return namespaces_.refuse(number.error());
+  const auto& ns = namespaces_.at(*number);
+  const auto entry = ns.table().find(request.key);
+  if (entry == no_entry || ns.table().entry(entry).ghost())
+    return fail(errc::not_found, "no key " + to_string(request.key) + " in namespace \"" + ns.spec().name + "\"");
+  const auto& e = ns.table().entry(entry);
+  key_reply reply{ns.table().parent(entry), e.children, e.leases, ns.complete(entry), {}, {}};
+  if (e.is_protected(namespaces_.clock().now(now)))
+    reply.protected_for = duration(namespaces_.clock().begin(e.protected_until) - now);
+  for (const auto rank : ns.ranks())
+    if (const auto page = writes_.page_of(ns.table().page(entry, rank), rank))
       reply.pages.items.push_back(*page);
   return reply;
 }
@@ -340,16 +336,16 @@ result<key_reply> shard_administration::look_up(const key_request& request, time
 // -- erasing ----------------------------------------------------------------------------------------------------------
 
 result<result_codes> shard_administration::erase(const erase_request& request, timestamp now) {
-  const auto found = spaces_.find_keys(request.space, request.rank, request.keys.items, found_);
+  const auto found = namespaces_.find_keys(request.ns, request.rank, request.keys.items, found_);
   if (!found)
-    return spaces_.refuse(found.error());
-  auto& space = found->keys;
+    return namespaces_.refuse(found.error());
+  auto& ns = found->keys;
   result_codes reply;
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
-    const auto entry = space.table().refresh(found_[i], request.keys[i]);
+    const auto entry = ns.table().refresh(found_[i], request.keys[i]);
     std::uint64_t pages = 0;
     if (entry != no_entry)
-      space.clear(request.rank, entry, 1, spaces_.clock().now(now), pages);
+      ns.clear(request.rank, entry, 1, namespaces_.clock().now(now), pages);
     erased_ += pages;
     reply.results.items.push_back(byte_of(pages > 0 ? errc::ok : errc::not_found));
   }
@@ -357,17 +353,17 @@ result<result_codes> shard_administration::erase(const erase_request& request, t
 }
 
 result<clear_reply> shard_administration::clear(const clear_request& request, timestamp now) {
-  const auto number = spaces_.number_of(request.space);
+  const auto number = namespaces_.number_of(request.ns);
   if (!number)
-    return spaces_.refuse(number.error());
-  auto& space = spaces_.at(*number);
-  if (auto bad = spaces_.check_ranks(space, request.rank))
-    return spaces_.refuse(std::move(*bad));
-  space.note_cleared(request.rank);
+    return namespaces_.refuse(number.error());
+  auto& ns = namespaces_.at(*number);
+  if (auto bad = namespaces_.check_ranks(ns, request.rank))
+    return namespaces_.refuse(std::move(*bad));
+  ns.note_cleared(request.rank);
   clear_reply reply;
-  reply.next =
-      space.clear(request.rank, request.from, spaces_.options().max_clear_looks, spaces_.clock().now(now), reply.pages);
-  reply.more = reply.next < space.table().end();
+  reply.next = ns.clear(request.rank, request.from, namespaces_.options().max_clear_looks, namespaces_.clock().now(now),
+                        reply.pages);
+  reply.more = reply.next < ns.table().end();
   erased_ += reply.pages;
   return reply;
 }

@@ -26,15 +26,15 @@ void shard_leases::end_lease(lease_number number) {
 void shard_leases::give_back_from(lease& l, std::size_t first) {
   const auto entries = std::span(l.entries).subspan(first);
   if (l.counts)
-    holds_.remove(l.name.owner, l.space, entries);
+    holds_.remove(l.name.owner, l.ns, entries);
   if (l.by_reader)
-    holds_.remove(hold_counts::readers, l.space, entries);
-  auto& space = spaces_.at(l.space);
+    holds_.remove(hold_counts::readers, l.ns, entries);
+  auto& ns = namespaces_.at(l.ns);
   if (l.notified)
-    for (const auto rank : space.ranks())
-      space.outbox().notify_worker(rank,
-                                   prefetch_end{spaces_.options().shard, l.name, static_cast<std::uint32_t>(first)});
-  space.give_back(entries);
+    for (const auto rank : ns.ranks())
+      ns.outbox().notify_worker(rank,
+                                prefetch_end{namespaces_.options().shard, l.name, static_cast<std::uint32_t>(first)});
+  ns.give_back(entries);
   l.entries.resize(first);
 }
 
@@ -47,14 +47,14 @@ void shard_leases::notify_workers(const ticket& name) {
   if (brought.empty())
     return;
   l.notified = true;
-  auto& space = spaces_.at(l.space);
-  for (const auto rank : space.ranks()) {
-    prefetch_request notified{spaces_.options().shard, name, l.last_first, {}};
+  auto& ns = namespaces_.at(l.ns);
+  for (const auto rank : ns.ranks()) {
+    prefetch_request notified{namespaces_.options().shard, name, l.last_first, {}};
     notified.pages.items.reserve(brought.size());
     // All entries are complete, so each rank has a page.
     for (const auto entry : brought)
-      notified.pages.items.push_back({space.table().entry(entry).key, space.table().page(entry, rank).where()});
-    space.outbox().notify_worker(rank, std::move(notified));
+      notified.pages.items.push_back({ns.table().entry(entry).key, ns.table().page(entry, rank).where()});
+    ns.outbox().notify_worker(rank, std::move(notified));
   }
 }
 
@@ -64,26 +64,27 @@ void shard_leases::expire_lease(lease_number number) {
   end_lease(number);
 }
 
-std::optional<error> shard_leases::check_same_lease(std::uint32_t space, const ticket& name, timestamp now) {
+std::optional<error> shard_leases::check_same_lease(std::uint32_t ns, const ticket& name, timestamp now) {
   const auto number = live_lease(name, now);
-  if (!number || leases_.at(*number).space == space)
+  if (!number || leases_.at(*number).ns == ns)
     return std::nullopt;
   return error{errc::invalid_argument, "the lease " + std::to_string(name.owner) + "/" + std::to_string(name.sequence) +
                                            " holds keys of another namespace; use one ticket per namespace"};
 }
 
-std::uint64_t shard_leases::keys_in_share(const key_space& space, std::uint32_t share) const {
+std::uint64_t shard_leases::keys_in_share(const key_space& ns, std::uint32_t share) const {
   std::uint64_t slots = 0;
-  for (const auto rank : space.ranks())
-    if (const auto its = space.info_of(rank).slots; its > 0 && (slots == 0 || its < slots))
+  for (const auto rank : ns.ranks())
+    if (const auto its = ns.info_of(rank).slots; its > 0 && (slots == 0 || its < slots))
       slots = its;
   // Keys are spread evenly over the shards, apart from chance. The keys that exist are a lower bound.
-  const auto room = std::max(space.keys(), (slots + spaces_.options().shard_count - 1) / spaces_.options().shard_count);
+  const auto room =
+      std::max(ns.keys(), (slots + namespaces_.options().shard_count - 1) / namespaces_.options().shard_count);
   return std::max<std::uint64_t>(1, (room * share + whole_share - 1) / whole_share);
 }
 
-std::optional<error> shard_leases::check_readers(std::uint32_t space, std::uint32_t share, std::uint64_t held) const {
-  if (share == 0 || share >= whole_share || held <= keys_in_share(spaces_.at(space), share))
+std::optional<error> shard_leases::check_readers(std::uint32_t ns, std::uint32_t share, std::uint64_t held) const {
+  if (share == 0 || share >= whole_share || held <= keys_in_share(namespaces_.at(ns), share))
     return std::nullopt;
   return error{errc::limit_exceeded, "read-only callers would hold more of the namespace's keys than "
                                      "http.limits.readers_share allows; release leases, or wait until they expire"};
@@ -91,23 +92,23 @@ std::optional<error> shard_leases::check_readers(std::uint32_t space, std::uint3
 
 std::optional<error> shard_leases::count_holds(lease& l, std::size_t first, const lease_bounds& bounds, timestamp now) {
   const auto added = std::span<const entry_index>(l.entries).subspan(first);
-  const auto held = holds_.add(l.name.owner, l.space, added);
+  const auto held = holds_.add(l.name.owner, l.ns, added);
   if (l.by_reader)
-    holds_.add(hold_counts::readers, l.space, added);
+    holds_.add(hold_counts::readers, l.ns, added);
   std::optional<error> over;
-  if (bounds.share > 0 && bounds.share < whole_share && held > keys_in_share(spaces_.at(l.space), bounds.share))
+  if (bounds.share > 0 && bounds.share < whole_share && held > keys_in_share(namespaces_.at(l.ns), bounds.share))
     over = error{errc::limit_exceeded, "the leases of this caller would hold more of the namespace's keys than "
                                        "http.limits.leased_share allows; release some first"};
   else if (l.by_reader)
-    over = check_readers(l.space, bounds.readers_share, holds_.readers_with(l.space, {}, spaces_.clock().now(now)));
+    over = check_readers(l.ns, bounds.readers_share, holds_.readers_with(l.ns, {}, namespaces_.clock().now(now)));
   if (over)
     give_back_from(l, first);
   return over;
 }
 
-result<lease_number> shard_leases::open_lease(std::uint32_t space, const ticket& name, timestamp deadline,
+result<lease_number> shard_leases::open_lease(std::uint32_t ns, const ticket& name, timestamp deadline,
                                               const lease_bounds& bounds, std::size_t keys) {
-  const auto& limits = spaces_.options();
+  const auto& limits = namespaces_.options();
   if (leases_.size() >= limits.max_leases)
     return fail(errc::limit_exceeded, "all " + std::to_string(limits.max_leases) +
                                           " leases are in use; wait until some end, or raise registry.max_leases");
@@ -122,13 +123,13 @@ result<lease_number> shard_leases::open_lease(std::uint32_t space, const ticket&
   if (limits.memory && !limits.memory->has_room_for_leases(bytes_per_lease + keys * sizeof(entry_index)))
     return fail(errc::limit_exceeded, "registry.memory_bytes is used up, so no new lease is possible; wait until "
                                       "other leases end, or raise it");
-  const auto number = leases_.open(name, space, deadline);
+  const auto number = leases_.open(name, ns, deadline);
   leases_.at(number).counts = bounds != lease_bounds{};
   leases_.at(number).by_reader = bounds.readers_share > 0;
   return number;
 }
 
-result<std::uint32_t> shard_leases::take_lease(std::uint32_t space, const ticket& name, duration lease_for,
+result<std::uint32_t> shard_leases::take_lease(std::uint32_t ns, const ticket& name, duration lease_for,
                                                const lease_bounds& bounds, std::span<const entry_index> entries,
                                                timestamp now) {
   auto number = live_lease(name, now);
@@ -136,7 +137,7 @@ result<std::uint32_t> shard_leases::take_lease(std::uint32_t space, const ticket
     return 0U;
   const bool fresh = !number;
   if (fresh) {
-    const auto opened = open_lease(space, name, now + lease_for, bounds, entries.size());
+    const auto opened = open_lease(ns, name, now + lease_for, bounds, entries.size());
     if (!opened)
       return tl::unexpected<error>(opened.error());
     number = *opened;
@@ -144,10 +145,10 @@ result<std::uint32_t> shard_leases::take_lease(std::uint32_t space, const ticket
   auto& l = leases_.at(*number);
   const auto before = l.entries.size();
   std::optional<error> over;
-  if (!spaces_.at(space).lease(entries, l.entries, spaces_.options().max_lease_keys))
-    over =
-        error{errc::limit_exceeded, "the lease would hold more than " +
-                                        std::to_string(spaces_.options().max_lease_keys) + " keys; use several leases"};
+  if (!namespaces_.at(ns).lease(entries, l.entries, namespaces_.options().max_lease_keys))
+    over = error{errc::limit_exceeded, "the lease would hold more than " +
+                                           std::to_string(namespaces_.options().max_lease_keys) +
+                                           " keys; use several leases"};
   else if (l.counts && l.entries.size() > before)
     over = count_holds(l, before, bounds, now);
   if (over) {
@@ -183,46 +184,47 @@ void shard_leases::trim_last_use(lease_number number, std::uint32_t keep) {
     give_back_from(l, kept);
 }
 
-std::optional<error> shard_leases::check_lookup(std::uint32_t space, const ticket& lease, duration lease_for,
+std::optional<error> shard_leases::check_lookup(std::uint32_t ns, const ticket& lease, duration lease_for,
                                                 std::span<const key_digest> keys, timestamp now) {
-  auto bad = shard_spaces::check_ticket(lease);
+  auto bad = shard_namespaces::check_ticket(lease);
   if (!bad)
-    bad = shard_spaces::check_duration(lease_for, spaces_.options().max_lease, "lease_for");
+    bad = shard_namespaces::check_duration(lease_for, namespaces_.options().max_lease, "lease_for");
   if (!bad)
-    bad = spaces_.check_keys(keys);
+    bad = namespaces_.check_keys(keys);
   if (!bad)
-    bad = check_same_lease(space, lease, now);
+    bad = check_same_lease(ns, lease, now);
   return bad;
 }
 
 result<match_reply> shard_leases::match(const match_request& request, timestamp now) {
-  const auto space = spaces_.number_of(request.space);
-  if (!space)
-    return spaces_.refuse(space.error());
-  if (auto bad = check_lookup(*space, request.lease, request.lease_for, request.keys.items, now))
-    return spaces_.refuse(std::move(*bad));
+  const auto ns = namespaces_.number_of(request.ns);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  if (auto bad = check_lookup(*ns, request.lease, request.lease_for, request.keys.items, now))
+    return namespaces_.refuse(std::move(*bad));
   used_.clear();
-  spaces_.at(*space).append_leading_complete(request.keys.items, used_);
-  const auto uses = take_lease(*space, request.lease, request.lease_for, request.bounds, used_, now);
+  namespaces_.at(*ns).append_leading_complete(request.keys.items, used_);
+  const auto uses = take_lease(*ns, request.lease, request.lease_for, request.bounds, used_, now);
   if (!uses)
-    return spaces_.refuse(uses.error());
-  spaces_.at(*space).touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now), request.by_peer);
+    return namespaces_.refuse(uses.error());
+  namespaces_.at(*ns).touch(used_, request.keys.size() - used_.size(), 1, namespaces_.clock().now(now),
+                            request.by_peer);
   if (request.by_peer)
-    spaces_.at(*space).missed_by_peer(std::span(request.keys.items).subspan(used_.size()));
-  spaces_.at(*space).count_lookup(request.keys.size(), used_.size());
+    namespaces_.at(*ns).missed_by_peer(std::span(request.keys.items).subspan(used_.size()));
+  namespaces_.at(*ns).count_lookup(request.keys.size(), used_.size());
   // Bounded callers read slabs themselves, or nothing at all, so io workers need no notice.
-  if (spaces_.options().tells_workers && request.bounds == lease_bounds{})
+  if (namespaces_.options().tells_workers && request.bounds == lease_bounds{})
     notify_workers(request.lease);
-  if (spaces_.options().recorder)
-    record(spaces_.at(*space), request, now);
+  if (namespaces_.options().recorder)
+    record(namespaces_.at(*ns), request, now);
   match_reply reply{static_cast<std::uint32_t>(used_.size()), *uses};
   if (request.report_on_disk)
-    reply.on_disk = on_disk(*space, used_);
+    reply.on_disk = on_disk(*ns, used_);
   return reply;
 }
 
-void shard_leases::record(const key_space& space, const match_request& request, timestamp now) {
-  const auto& table = space.table();
+void shard_leases::record(const key_space& ns, const match_request& request, timestamp now) {
+  const auto& table = ns.table();
   std::vector<entry_index> entries(request.keys.size());
   table.find(request.keys.items, entries);
   // An entry with pages, reservations or leases knows its parent. Unknown keys are left out by naming themselves.
@@ -230,33 +232,34 @@ void shard_leases::record(const key_space& space, const match_request& request, 
   for (std::size_t i = 0; i < entries.size(); ++i)
     if (entries[i] != no_entry && !table.entry(entries[i]).ghost())
       parents[i] = table.parent(entries[i]);
-  spaces_.options().recorder->looked_up(spaces_.options().shard, request.lease, space.spec().geometry.block_tokens, now,
-                                        request.keys.items, parents);
+  namespaces_.options().recorder->looked_up(namespaces_.options().shard, request.lease, ns.spec().geometry.block_tokens,
+                                            now, request.keys.items, parents);
 }
 
 packed<std::uint8_t> shard_leases::on_disk(std::uint32_t number, std::span<const entry_index> entries) const {
   packed<std::uint8_t> out;
-  const auto& space = spaces_.at(number);
-  if (!spaces_.options().residence || entries.empty())
+  const auto& ns = namespaces_.at(number);
+  if (!namespaces_.options().residence || entries.empty())
     return out;
   std::vector<std::uint8_t> marks(entries.size(), 0);
-  for (const auto rank : space.ranks()) {
-    const auto resident = spaces_.options().residence->find(space.id(), rank);
+  for (const auto rank : ns.ranks()) {
+    const auto resident = namespaces_.options().residence->find(ns.id(), rank);
     if (!resident)
       return out;
     // All entries are complete, so each rank has a page.
     for (std::size_t i = 0; i < entries.size(); ++i)
-      if (!resident->contains(space.table().page(entries[i], rank).where().slot))
+      if (!resident->contains(ns.table().page(entries[i], rank).where().slot))
         marks[i] = 1;
   }
   out.items = std::move(marks);
   return out;
 }
 
-packed<std::uint8_t> shard_leases::in_slab(const key_space& space, rank_number rank,
+packed<std::uint8_t> shard_leases::in_slab(const key_space& ns, rank_number rank,
                                            std::span<const location> pages) const {
   packed<std::uint8_t> out;
-  const auto resident = spaces_.options().residence ? spaces_.options().residence->find(space.id(), rank) : nullptr;
+  const auto resident =
+      namespaces_.options().residence ? namespaces_.options().residence->find(ns.id(), rank) : nullptr;
   if (!resident)
     return out;
   out.items.reserve(pages.size());
@@ -265,19 +268,19 @@ packed<std::uint8_t> shard_leases::in_slab(const key_space& space, rank_number r
   return out;
 }
 
-packed<location> shard_leases::find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,
+packed<location> shard_leases::find_pages(const key_space& ns, rank_number rank, std::span<const key_digest> keys,
                                           bool complete_only) {
   found_.resize(keys.size());
-  space.table().find(keys, found_);
+  ns.table().find(keys, found_);
   packed<location> locations;
   locations.items.resize(keys.size());
   used_.clear();
   for (std::size_t i = 0; i < keys.size(); ++i) {
     auto& out = locations[i];
     out.status = static_cast<std::uint32_t>(errc::not_found);
-    if (found_[i] == no_entry || (complete_only && !space.complete(found_[i])))
+    if (found_[i] == no_entry || (complete_only && !ns.complete(found_[i])))
       continue;
-    const auto cell = space.table().page(found_[i], rank);
+    const auto cell = ns.table().page(found_[i], rank);
     if (!cell.live())
       continue;
     out = {cell.where(), static_cast<std::uint32_t>(errc::ok)};
@@ -287,52 +290,52 @@ packed<location> shard_leases::find_pages(const key_space& space, rank_number ra
 }
 
 result<locate_reply> shard_leases::locate(const locate_request& request, timestamp now) {
-  const auto space = spaces_.find_rank(request.space, request.rank);
-  if (!space)
-    return spaces_.refuse(space.error());
-  if (auto bad = check_lookup(space->number, request.lease, request.lease_for, request.keys.items, now))
-    return spaces_.refuse(std::move(*bad));
-  locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, false), {}};
-  const auto uses = take_lease(space->number, request.lease, request.lease_for, request.bounds, used_, now);
+  const auto ns = namespaces_.find_rank(request.ns, request.rank);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  if (auto bad = check_lookup(ns->number, request.lease, request.lease_for, request.keys.items, now))
+    return namespaces_.refuse(std::move(*bad));
+  locate_reply reply{find_pages(ns->keys, request.rank, request.keys.items, false), {}};
+  const auto uses = take_lease(ns->number, request.lease, request.lease_for, request.bounds, used_, now);
   if (!uses)
-    return spaces_.refuse(uses.error());
-  space->keys.touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now));
+    return namespaces_.refuse(uses.error());
+  ns->keys.touch(used_, request.keys.size() - used_.size(), 1, namespaces_.clock().now(now));
   if (request.report_in_slab)
-    reply.in_slab = in_slab(space->keys, request.rank, reply.locations.items);
+    reply.in_slab = in_slab(ns->keys, request.rank, reply.locations.items);
   return reply;
 }
 
 void shard_leases::evict_first(lease& l, std::span<const key_digest> keys) {
   // Only keys whose page is the one that the other node read. During a lease its keys stay, but a page may be found
   // corrupt and be saved again. That page is newer, and the newest copy must stay.
-  auto& space = spaces_.at(l.space);
+  auto& ns = namespaces_.at(l.ns);
   found_.resize(keys.size());
-  space.table().find(keys, found_);
+  ns.table().find(keys, found_);
   for (const auto entry : l.entries)
-    space.first_in_request(entry);
+    ns.first_in_request(entry);
   used_.clear();
   for (const auto entry : found_) {
     if (entry == no_entry)
       continue;
-    const auto& e = space.table().entry(entry);
+    const auto& e = ns.table().entry(entry);
     if (e.marked && e.live > 0 && !e.made_under_lease)
       used_.push_back(entry);
   }
-  space.end_request(l.entries);
-  space.evict_first(used_);
+  ns.end_request(l.entries);
+  ns.evict_first(used_);
 }
 
 result<void> shard_leases::release(const release_request& request, timestamp now) {
-  const auto space = spaces_.number_of(request.space);
-  if (!space)
-    return spaces_.refuse(space.error());
-  auto bad = shard_spaces::check_ticket(request.lease);
+  const auto ns = namespaces_.number_of(request.ns);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  auto bad = shard_namespaces::check_ticket(request.lease);
   if (!bad)
-    bad = check_same_lease(*space, request.lease, now);
+    bad = check_same_lease(*ns, request.lease, now);
   if (!bad && !request.kept_there.empty())
-    bad = spaces_.check_keys(request.kept_there.items);
+    bad = namespaces_.check_keys(request.kept_there.items);
   if (bad)
-    return spaces_.refuse(std::move(*bad));
+    return namespaces_.refuse(std::move(*bad));
   const auto number = live_lease(request.lease, now);
   if (!number && request.must_exist && !leases_.recently_ended(request.lease))
     return fail(errc::not_found, "no such lease: it has expired, never held a key, or belongs to another caller");
@@ -354,16 +357,16 @@ result<void> shard_leases::release(const release_request& request, timestamp now
 }
 
 result<void> shard_leases::renew(const renew_request& request, timestamp now) {
-  const auto space = spaces_.number_of(request.space);
-  if (!space)
-    return spaces_.refuse(space.error());
-  auto bad = shard_spaces::check_ticket(request.lease);
+  const auto ns = namespaces_.number_of(request.ns);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  auto bad = shard_namespaces::check_ticket(request.lease);
   if (!bad)
-    bad = shard_spaces::check_duration(request.lease_for, spaces_.options().max_lease, "lease_for");
+    bad = shard_namespaces::check_duration(request.lease_for, namespaces_.options().max_lease, "lease_for");
   if (!bad)
-    bad = check_same_lease(*space, request.lease, now);
+    bad = check_same_lease(*ns, request.lease, now);
   if (bad)
-    return spaces_.refuse(std::move(*bad));
+    return namespaces_.refuse(std::move(*bad));
   const auto number = live_lease(request.lease, now);
   if (!number)
     return fail(errc::not_found, "no such lease: it has expired, was released, or never held a key");
@@ -393,17 +396,16 @@ bool shard_leases::end_due(timestamp now, std::size_t& left) {
 // -- slot clients ---------------------------------------------------------------------------------------------------
 
 result<result_codes> shard_leases::exists(const exists_request& request) {
-  const auto found = spaces_.find_keys(request.space, request.rank, request.keys.items, found_);
+  const auto found = namespaces_.find_keys(request.ns, request.rank, request.keys.items, found_);
   if (!found)
-    return spaces_.refuse(found.error());
-  const auto& space = found->keys;
+    return namespaces_.refuse(found.error());
+  const auto& ns = found->keys;
   result_codes reply;
   reply.results.items.reserve(found_.size());
   std::uint64_t there_are = 0;
   for (const auto entry : found_) {
-    const bool there =
-        entry != no_entry &&
-        (request.rank == all_ranks ? space.complete(entry) : space.table().page(entry, request.rank).live());
+    const bool there = entry != no_entry &&
+                       (request.rank == all_ranks ? ns.complete(entry) : ns.table().page(entry, request.rank).live());
     reply.results.items.push_back(byte_of(there ? errc::ok : errc::not_found));
     there_are += there ? 1 : 0;
   }
@@ -412,26 +414,26 @@ result<result_codes> shard_leases::exists(const exists_request& request) {
 }
 
 result<locate_reply> shard_leases::protect(const protect_request& request, timestamp now) {
-  const auto space = spaces_.find_rank(request.space, request.rank);
-  if (!space)
-    return spaces_.refuse(space.error());
-  auto bad = shard_spaces::check_duration(request.protect_for, spaces_.options().max_protection, "protect_for");
+  const auto ns = namespaces_.find_rank(request.ns, request.rank);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  auto bad = shard_namespaces::check_duration(request.protect_for, namespaces_.options().max_protection, "protect_for");
   if (!bad)
-    bad = spaces_.check_keys(request.keys.items);
+    bad = namespaces_.check_keys(request.keys.items);
   if (bad)
-    return spaces_.refuse(std::move(*bad));
-  locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, request.complete_only)};
-  const auto until = spaces_.clock().after(now, request.protect_for);
+    return namespaces_.refuse(std::move(*bad));
+  locate_reply reply{find_pages(ns->keys, request.rank, request.keys.items, request.complete_only)};
+  const auto until = namespaces_.clock().after(now, request.protect_for);
   if (request.readers_share > 0 && request.readers_share < whole_share) {
-    const auto held = holds_.readers_with(space->number, used_, spaces_.clock().now(now));
-    if (auto over = check_readers(space->number, request.readers_share, held))
-      return spaces_.refuse(std::move(*over));
-    holds_.protect(space->number, used_, until);
+    const auto held = holds_.readers_with(ns->number, used_, namespaces_.clock().now(now));
+    if (auto over = check_readers(ns->number, request.readers_share, held))
+      return namespaces_.refuse(std::move(*over));
+    holds_.protect(ns->number, used_, until);
   }
   // No refusal is possible from here on, so everything that is answered is also promised.
-  space->keys.touch(used_, request.keys.size() - used_.size(), 0, spaces_.clock().now(now));
+  ns->keys.touch(used_, request.keys.size() - used_.size(), 0, namespaces_.clock().now(now));
   for (const auto entry : used_)
-    space->keys.protect(entry, until);
+    ns->keys.protect(entry, until);
   return reply;
 }
 

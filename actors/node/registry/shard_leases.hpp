@@ -2,7 +2,7 @@
 
 #include "actors/node/registry/hold_counts.hpp"
 #include "actors/node/registry/lease_table.hpp"
-#include "actors/node/registry/shard_spaces.hpp"
+#include "actors/node/registry/shard_namespaces.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace troupe {
 /// `leases`. Keys that callers with bounds hold are also counted in `hold_counts`, once per caller.
 class shard_leases {
 public:
-  explicit shard_leases(shard_spaces& spaces) : spaces_(spaces) {}
+  explicit shard_leases(shard_namespaces& namespaces) : namespaces_(namespaces) {}
 
   /// Leases the leading complete keys. If nothing matches, no lease is created. An existing lease is extended to the
   /// later deadline. limit_exceeded if the lease would exceed the bounds of the request; then nothing has changed.
@@ -45,9 +45,9 @@ public:
 
   /// Makes all leases of the owner, or of the namespace, due.
   void doom(owner_id owner) { leases_.doom(owner); }
-  void doom_space(std::uint32_t space) { leases_.doom_space(space); }
+  void doom_namespace(std::uint32_t ns) { leases_.doom_namespace(ns); }
   /// Forgets a removed namespace, whose leases have ended before.
-  void forget_space(std::uint32_t space) { holds_.forget_space(space); }
+  void forget_namespace(std::uint32_t ns) { holds_.forget_namespace(ns); }
 
   /// Ends leases that are due, giving back at most `left` keys, and subtracts their number from `left`. False if a
   /// lease is so long that it ends in several calls: the caller must do nothing else meanwhile.
@@ -56,7 +56,7 @@ public:
   std::optional<timestamp> next_deadline() const { return leases_.next_deadline(); }
 
   std::uint64_t size() const noexcept { return leases_.size(); }
-  std::uint64_t count_in(std::uint32_t space) const noexcept { return leases_.count_in(space); }
+  std::uint64_t count_in(std::uint32_t ns) const noexcept { return leases_.count_in(ns); }
   std::uint64_t expired() const noexcept { return expired_; }
   /// Memory of the leases; `resident_bytes` adds the hold counts.
   std::uint64_t lease_bytes() const noexcept { return leases_.resident_bytes(); }
@@ -67,20 +67,20 @@ public:
 
 private:
   /// Passes a lookup to the recorder.
-  void record(const key_space& space, const match_request& request, timestamp now);
-  std::optional<error> check_lookup(std::uint32_t space, const ticket& lease, duration lease_for,
+  void record(const key_space& ns, const match_request& request, timestamp now);
+  std::optional<error> check_lookup(std::uint32_t ns, const ticket& lease, duration lease_for,
                                     std::span<const key_digest> keys, timestamp now);
-  std::optional<error> check_same_lease(std::uint32_t space, const ticket& name, timestamp now);
+  std::optional<error> check_same_lease(std::uint32_t ns, const ticket& name, timestamp now);
 
   /// Where the rank's pages are, one answer per key; `used_` receives the entries that were found.
-  packed<location> find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,
+  packed<location> find_pages(const key_space& ns, rank_number rank, std::span<const key_digest> keys,
                               bool complete_only);
 
   /// `match_reply::on_disk` for complete entries.
   packed<std::uint8_t> on_disk(std::uint32_t number, std::span<const entry_index> entries) const;
 
   /// `locate_reply::in_slab` for pages that were found.
-  packed<std::uint8_t> in_slab(const key_space& space, rank_number rank, std::span<const location> pages) const;
+  packed<std::uint8_t> in_slab(const key_space& ns, rank_number rank, std::span<const location> pages) const;
 
   /// Returns the lease if its deadline has not passed; ends it otherwise.
   std::optional<lease_number> live_lease(const ticket& name, timestamp now);
@@ -93,20 +93,20 @@ private:
   /// Gives back what the last use of a lease added beyond its first `keep` keys.
   void trim_last_use(lease_number number, std::uint32_t keep);
   /// Opens a lease unless a limit is reached; `keys` is how many it is about to hold.
-  result<lease_number> open_lease(std::uint32_t space, const ticket& name, timestamp deadline,
-                                  const lease_bounds& bounds, std::size_t keys);
+  result<lease_number> open_lease(std::uint32_t ns, const ticket& name, timestamp deadline, const lease_bounds& bounds,
+                                  std::size_t keys);
   /// Leases the entries under the ticket. Returns how often the lease has been used; 0 if there is none.
-  result<std::uint32_t> take_lease(std::uint32_t space, const ticket& name, duration lease_for,
-                                   const lease_bounds& bounds, std::span<const entry_index> entries, timestamp now);
+  result<std::uint32_t> take_lease(std::uint32_t ns, const ticket& name, duration lease_for, const lease_bounds& bounds,
+                                   std::span<const entry_index> entries, timestamp now);
   /// Notifies io workers of the locations of the pages that the last use of the lease has added.
   void notify_workers(const ticket& name);
   /// Counts what the lease holds from position `first` on, or gives it back if that exceeds the bounds.
   std::optional<error> count_holds(lease& l, std::size_t first, const lease_bounds& bounds, timestamp now);
-  std::optional<error> check_readers(std::uint32_t space, std::uint32_t share, std::uint64_t held) const;
+  std::optional<error> check_readers(std::uint32_t ns, std::uint32_t share, std::uint64_t held) const;
   /// `share` millionths of the keys that this shard has room for; at least one.
-  std::uint64_t keys_in_share(const key_space& space, std::uint32_t share) const;
+  std::uint64_t keys_in_share(const key_space& ns, std::uint32_t share) const;
 
-  shard_spaces& spaces_;
+  shard_namespaces& namespaces_;
   lease_table leases_;
   hold_counts holds_;
   std::uint64_t expired_ = 0;

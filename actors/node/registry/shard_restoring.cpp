@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-shard_restoring::slot_claim& shard_restoring::claims::of(std::uint32_t space, rank_number rank, slot_number slot) {
-  const auto name = (std::uint64_t{space} << 32U) | rank;
+shard_restoring::slot_claim& shard_restoring::claims::of(std::uint32_t ns, rank_number rank, slot_number slot) {
+  const auto name = (std::uint64_t{ns} << 32U) | rank;
   if (last_ == nullptr || name != last_name_) {
     auto& found = by_rank_[name];
     if (!found)
@@ -19,47 +19,47 @@ shard_restoring::slot_claim& shard_restoring::claims::of(std::uint32_t space, ra
   return (*last_)[slot];
 }
 
-void shard_restoring::drop(key_space& space, rank_number rank, slot_claim& what) {
-  space.drop(std::exchange(what.entry_plus_one, 0) - 1, rank);
+void shard_restoring::drop(key_space& ns, rank_number rank, slot_claim& what) {
+  ns.drop(std::exchange(what.entry_plus_one, 0) - 1, rank);
   ++report_.displaced;
   --report_.pages;
 }
 
 errc shard_restoring::restore_page(const stored_page& page, entry_index hint) {
-  const auto number = spaces_.number_of(page.space);
+  const auto number = namespaces_.number_of(page.ns);
   if (!number)
     return errc::unknown_namespace;
-  auto& space = spaces_.at(*number);
+  auto& ns = namespaces_.at(*number);
   if (page.key.is_null() || page.where.generation == 0 ||
-      shard_of(page.key, spaces_.options().shard_count) != spaces_.options().shard)
+      shard_of(page.key, namespaces_.options().shard_count) != namespaces_.options().shard)
     return errc::invalid_argument;
   const auto forgotten = [&](errc code) {
-    space.outbox().change(page_unpublished{page.space, page.key, page.rank});
+    ns.outbox().change(page_unpublished{page.ns, page.key, page.rank});
     return code;
   };
-  if (!space.has_rank(page.rank) || page.where.slot >= space.info_of(page.rank).slots)
+  if (!ns.has_rank(page.rank) || page.where.slot >= ns.info_of(page.rank).slots)
     return forgotten(errc::out_of_range);
   auto& claim = claims_->of(*number, page.rank, page.where.slot);
-  auto entry = space.table().refresh(hint, page.key);
-  if (entry != no_entry && space.table().page(entry, page.rank).live())
-    return space.table().page(entry, page.rank).where() == page.where ? errc::ok : errc::exists;
+  auto entry = ns.table().refresh(hint, page.key);
+  if (entry != no_entry && ns.table().page(entry, page.rank).live())
+    return ns.table().page(entry, page.rank).where() == page.where ? errc::ok : errc::exists;
   if (claim.generation != 0) {
     // At most one of the two is right, and nothing tells which: generations of different runs start at random.
     if (claim.entry_plus_one != 0)
-      drop(space, page.rank, claim);
+      drop(ns, page.rank, claim);
     return forgotten(errc::stale);
   }
-  entry = space.find_or_create(page.key, no_entry);
+  entry = ns.find_or_create(page.key, no_entry);
   if (entry == no_entry)
     return forgotten(errc::limit_exceeded);
   claim.generation = page.where.generation;
-  if (space.restore(entry, page.rank, page.where))
-    space.inserted({&entry, 1});
+  if (ns.restore(entry, page.rank, page.where))
+    ns.inserted({&entry, 1});
   claim.entry_plus_one = entry + 1;
-  if (space.options().slot_index && spaces_.options().promised > duration::zero())
-    space.protect(entry, coarse_clock::since_beginning(spaces_.options().promised));
+  if (ns.options().slot_index && namespaces_.options().promised > duration::zero())
+    ns.protect(entry, coarse_clock::since_beginning(namespaces_.options().promised));
   if (!page.parent.is_null() && page.parent != page.key)
-    space.adopt_parent(entry, page.parent, no_entry);
+    ns.adopt_parent(entry, page.parent, no_entry);
   ++report_.pages;
   return errc::ok;
 }
@@ -73,19 +73,19 @@ std::optional<error> shard_restoring::check_restored(std::size_t n) {
 
 result<result_codes> shard_restoring::restore(std::span<const stored_page> pages) {
   if (!claims_)
-    return spaces_.refuse({errc::invalid_argument, "pages can be restored only before service begins"});
+    return namespaces_.refuse({errc::invalid_argument, "pages can be restored only before service begins"});
   if (auto bad = check_restored(pages.size()))
-    return spaces_.refuse(*std::move(bad));
+    return namespaces_.refuse(*std::move(bad));
   result_codes reply;
   reply.results.items.reserve(pages.size());
   // Pages of one namespace mostly come together, so their entries are looked up together.
   for (std::size_t begin = 0, end = 0; begin < pages.size(); begin = end) {
     keys_.clear();
-    for (end = begin; end < pages.size() && pages[end].space == pages[begin].space; ++end)
+    for (end = begin; end < pages.size() && pages[end].ns == pages[begin].ns; ++end)
       keys_.push_back(pages[end].key);
     found_.assign(keys_.size(), no_entry);
-    if (const auto* space = spaces_.find(pages[begin].space))
-      space->table().find(keys_, found_);
+    if (const auto* ns = namespaces_.find(pages[begin].ns))
+      ns->table().find(keys_, found_);
     for (auto i = begin; i < end; ++i) {
       const auto code = restore_page(pages[i], found_[i - begin]);
       report_.refused += code == errc::ok ? 0 : 1;
@@ -98,19 +98,19 @@ result<result_codes> shard_restoring::restore(std::span<const stored_page> pages
 result<result_codes> shard_restoring::drop_restored(const namespace_id& id, rank_number rank,
                                                     std::span<const slot_ref> slots) {
   if (!claims_)
-    return spaces_.refuse({errc::invalid_argument, "restored pages can be dropped only before service begins"});
+    return namespaces_.refuse({errc::invalid_argument, "restored pages can be dropped only before service begins"});
   if (auto bad = check_restored(slots.size()))
-    return spaces_.refuse(*std::move(bad));
-  const auto space = spaces_.find_rank(id, rank);
-  if (!space)
-    return spaces_.refuse(space.error());
+    return namespaces_.refuse(*std::move(bad));
+  const auto ns = namespaces_.find_rank(id, rank);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
   result_codes reply;
   for (const auto& where : slots) {
     auto code = errc::not_found;
-    if (where.slot < space->keys.info_of(rank).slots) {
-      auto& claim = claims_->of(space->number, rank, where.slot);
+    if (where.slot < ns->keys.info_of(rank).slots) {
+      auto& claim = claims_->of(ns->number, rank, where.slot);
       if (claim.entry_plus_one != 0 && claim.generation == where.generation) {
-        drop(space->keys, rank, claim);
+        drop(ns->keys, rank, claim);
         code = errc::ok;
       }
     }
@@ -121,7 +121,7 @@ result<result_codes> shard_restoring::drop_restored(const namespace_id& id, rank
 
 result<restore_report> shard_restoring::restored(std::uint64_t keys) {
   if (!claims_)
-    return spaces_.refuse({errc::invalid_argument, "service has begun already"});
+    return namespaces_.refuse({errc::invalid_argument, "service has begun already"});
   claims_.reset();
   report_.keys = keys;
   return report_;

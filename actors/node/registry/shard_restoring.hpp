@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/node/registry/chunked_array.hpp"
-#include "actors/node/registry/shard_spaces.hpp"
+#include "actors/node/registry/shard_namespaces.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace troupe {
 /// restored; if two pages claim a slot, none is.
 class shard_restoring {
 public:
-  explicit shard_restoring(shard_spaces& spaces) : spaces_(spaces), claims_(std::make_unique<claims>()) {}
+  explicit shard_restoring(shard_namespaces& namespaces)
+      : namespaces_(namespaces), claims_(std::make_unique<claims>()) {}
 
   /// Takes pages that an earlier run stored, in any order and in any number of calls; one code each, see
   /// `restore_request`. Child counts follow, those of other shards through the outbox. Pages that are not restored are
@@ -27,7 +28,7 @@ public:
 
   /// Drops pages that were restored, because the allocator received another claim on their slots. Codes are ok and
   /// not_found.
-  result<result_codes> drop_restored(const namespace_id& space, rank_number rank, std::span<const slot_ref> slots);
+  result<result_codes> drop_restored(const namespace_id& ns, rank_number rank, std::span<const slot_ref> slots);
 
   /// Ends restoring; `keys` is how many keys there are.
   result<restore_report> restored(std::uint64_t keys);
@@ -43,7 +44,7 @@ private:
   /// The claims of all slots.
   class claims {
   public:
-    slot_claim& of(std::uint32_t space, rank_number rank, slot_number slot);
+    slot_claim& of(std::uint32_t ns, rank_number rank, slot_number slot);
 
   private:
     using of_rank = chunked_array<slot_claim>;
@@ -56,9 +57,9 @@ private:
 
   static std::optional<error> check_restored(std::size_t n);
   errc restore_page(const stored_page& page, entry_index hint);
-  void drop(key_space& space, rank_number rank, slot_claim& what);
+  void drop(key_space& ns, rank_number rank, slot_claim& what);
 
-  shard_spaces& spaces_;
+  shard_namespaces& namespaces_;
   /// Null once service has begun.
   std::unique_ptr<claims> claims_;
   restore_report report_;

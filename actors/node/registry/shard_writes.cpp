@@ -27,7 +27,7 @@ void shard_writes::end_page(reserved_page_number number, errc code, coarse_time 
   if (!r.answers.empty())
     r.answers[page.answer] = answered(code);
   reservations_.remove_page(number);
-  spaces_.at(r.name.space).unreserve(page.entry, r.name.rank, page.where, until);
+  namespaces_.at(r.name.ns).unreserve(page.entry, r.name.rank, page.where, until);
 }
 
 void shard_writes::end_shared(reserved_page_number number, coarse_time until) {
@@ -65,10 +65,10 @@ void shard_writes::expire_reservation(reservation_number number) {
   end_reservation(number);
 }
 
-void shard_writes::end_rank(std::uint32_t space, rank_number rank, timestamp now) {
+void shard_writes::end_rank(std::uint32_t ns, rank_number rank, timestamp now) {
   std::vector<reservation_number> ended;
   reservations_.for_each([&](reservation_number number, const reservation& r) {
-    if (r.name.space == space && r.name.rank == rank)
+    if (r.name.ns == ns && r.name.rank == rank)
       ended.push_back(number);
   });
   for (const auto number : ended) {
@@ -77,7 +77,7 @@ void shard_writes::end_rank(std::uint32_t space, rank_number rank, timestamp now
       if (page != no_reserved_page) {
         const auto& r = reservations_.at(number);
         const auto deadline = r.shareable() ? reservations_.page(page).deadline : r.deadline;
-        end_page(page, errc::expired, spaces_.clock().after(now, std::max(deadline - now, duration::zero())));
+        end_page(page, errc::expired, namespaces_.clock().after(now, std::max(deadline - now, duration::zero())));
       }
     close_if_ended(number);
   }
@@ -103,12 +103,12 @@ void shard_writes::end_due(timestamp now, std::size_t& left) {
 
 std::optional<error> shard_writes::check_new_keys(std::span<const key_digest> keys,
                                                   std::span<const key_digest> parents) const {
-  if (auto bad = spaces_.check_keys(keys))
+  if (auto bad = namespaces_.check_keys(keys))
     return bad;
   if (!parents.empty() && parents.size() != keys.size())
     return error{errc::invalid_argument, std::to_string(parents.size()) + " parents for " +
                                              std::to_string(keys.size()) + " keys; give one per key, or none"};
-  const auto& how = spaces_.options();
+  const auto& how = namespaces_.options();
   if (how.shard_count == 1)
     return std::nullopt;
   for (const auto& key : keys)
@@ -119,12 +119,13 @@ std::optional<error> shard_writes::check_new_keys(std::span<const key_digest> ke
   return std::nullopt;
 }
 
-std::optional<error> shard_writes::check_reserve(const key_space& space, const reserve_request& request) const {
-  if (auto bad = spaces_.check_rank(space, request.rank))
+std::optional<error> shard_writes::check_reserve(const key_space& ns, const reserve_request& request) const {
+  if (auto bad = namespaces_.check_rank(ns, request.rank))
     return bad;
-  if (auto bad = shard_spaces::check_ticket(request.ticket))
+  if (auto bad = shard_namespaces::check_ticket(request.ticket))
     return bad;
-  if (auto bad = shard_spaces::check_duration(request.expires_in, spaces_.options().max_reservation, "expires_in"))
+  if (auto bad =
+          shard_namespaces::check_duration(request.expires_in, namespaces_.options().max_reservation, "expires_in"))
     return bad;
   if (auto bad = check_new_keys(request.keys.items, request.parents.items))
     return bad;
@@ -135,7 +136,7 @@ std::optional<error> shard_writes::check_reserve(const key_space& space, const r
 }
 
 std::optional<error> shard_writes::check_limits(std::uint64_t pages, owner_id owner) const {
-  const auto& limits = spaces_.options();
+  const auto& limits = namespaces_.options();
   // Dropped requests have no pages, but slots are still being requested for each of them.
   if (reservations_.pages() + pages > limits.max_reserved_pages || reservations_.size() >= limits.max_reserved_pages)
     return error{errc::limit_exceeded, "more than " + std::to_string(limits.max_reserved_pages) +
@@ -164,51 +165,51 @@ result<reserve_plan> shard_writes::repeat(reservation_number number, const key_d
 }
 
 result<reserve_plan> shard_writes::begin_reserve(const reserve_request& request, timestamp now) {
-  const auto space = spaces_.find_space(request.space);
-  if (!space)
-    return spaces_.refuse(space.error());
-  if (auto bad = check_reserve(space->keys, request))
-    return spaces_.refuse(std::move(*bad));
-  if (const auto& recorder = spaces_.options().recorder)
+  const auto ns = namespaces_.find_namespace(request.ns);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  if (auto bad = check_reserve(ns->keys, request))
+    return namespaces_.refuse(std::move(*bad));
+  if (const auto& recorder = namespaces_.options().recorder)
     recorder->saves(request.keys.items, request.parents.items);
   // Applies to all ranks: a key that one rank cannot store never becomes complete.
-  if (const auto& condition = spaces_.options().condition)
-    if (auto degraded = condition->refuses_saves(request.space))
-      return only_stored(*space, request, std::move(*degraded), now);
-  const reservation_name name{request.ticket, space->number, request.rank};
+  if (const auto& condition = namespaces_.options().condition)
+    if (auto degraded = condition->refuses_saves(request.ns))
+      return only_stored(*ns, request, std::move(*degraded), now);
+  const reservation_name name{request.ticket, ns->number, request.rank};
   const auto fingerprint = hash_key(std::as_bytes(std::span(request.keys.items)));
   if (const auto known = live_reservation(name, now)) {
     auto repeated = repeat(*known, fingerprint);
     if (!repeated)
-      return spaces_.refuse(std::move(repeated.error()));
+      return namespaces_.refuse(std::move(repeated.error()));
     return repeated;
   }
   found_.resize(request.keys.size());
-  space->keys.table().find(request.keys.items, found_);
-  return begin(*space, {name, request.expires_in, request.keys.items, request.parents.items}, fingerprint, now);
+  ns->keys.table().find(request.keys.items, found_);
+  return begin(*ns, {name, request.expires_in, request.keys.items, request.parents.items}, fingerprint, now);
 }
 
-result<reserve_plan> shard_writes::only_stored(const found_space& space, const reserve_request& request, error why,
+result<reserve_plan> shard_writes::only_stored(const found_namespace& ns, const reserve_request& request, error why,
                                                timestamp now) {
   found_.resize(request.keys.size());
-  space.keys.table().find(request.keys.items, found_);
+  ns.keys.table().find(request.keys.items, found_);
   reserve_plan plan;
   used_.clear();
   for (const auto entry : found_) {
-    const bool stored = entry != no_entry && space.keys.table().page(entry, request.rank).live();
+    const bool stored = entry != no_entry && ns.keys.table().page(entry, request.rank).live();
     plan.reply.results.items.push_back(answered(stored ? errc::exists : why.code));
     if (stored)
       used_.push_back(entry);
   }
   if (used_.empty())
-    return spaces_.refuse(std::move(why));
-  space.keys.touch(used_, request.keys.size() - used_.size(), 0, spaces_.clock().now(now));
+    return namespaces_.refuse(std::move(why));
+  ns.keys.touch(used_, request.keys.size() - used_.size(), 0, namespaces_.clock().now(now));
   return plan;
 }
 
-std::optional<plan_id> shard_writes::awaited(const found_space& space, const allocate_request& request, timestamp now,
+std::optional<plan_id> shard_writes::awaited(const found_namespace& ns, const allocate_request& request, timestamp now,
                                              bool may_wait) {
-  const auto& table = space.keys.table();
+  const auto& table = ns.keys.table();
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
     // When another key's reservation ended, this entry may have been removed with it.
     if (found_[i] == no_entry || table.entry(found_[i]).key != request.keys[i])
@@ -226,29 +227,29 @@ std::optional<plan_id> shard_writes::awaited(const found_space& space, const all
 }
 
 result<reserve_plan> shard_writes::begin_allocate(const allocate_request& request, timestamp now, bool may_wait) {
-  const auto space = spaces_.find_rank(request.space, request.rank);
-  if (!space)
-    return spaces_.refuse(space.error());
-  auto bad = shard_spaces::check_duration(request.expires_in, spaces_.options().max_reservation, "expires_in");
+  const auto ns = namespaces_.find_rank(request.ns, request.rank);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  auto bad = shard_namespaces::check_duration(request.expires_in, namespaces_.options().max_reservation, "expires_in");
   if (!bad)
     bad = check_new_keys(request.keys.items, request.parents.items);
   if (bad)
-    return spaces_.refuse(std::move(*bad));
+    return namespaces_.refuse(std::move(*bad));
   found_.resize(request.keys.size());
-  space->keys.table().find(request.keys.items, found_);
-  if (const auto other = awaited(*space, request, now, may_wait)) {
+  ns->keys.table().find(request.keys.items, found_);
+  if (const auto other = awaited(*ns, request, now, may_wait)) {
     reserve_plan plan;
     plan.what = reserve_plan::kind::wait;
     plan.plan = *other;
     return plan;
   }
-  const reservation_name nobodys{{}, space->number, request.rank};
-  return begin(*space, {nobodys, request.expires_in, request.keys.items, request.parents.items}, {}, now);
+  const reservation_name nobodys{{}, ns->number, request.rank};
+  return begin(*ns, {nobodys, request.expires_in, request.keys.items, request.parents.items}, {}, now);
 }
 
-result<reserve_plan> shard_writes::begin(const found_space& space, const slot_request& request,
+result<reserve_plan> shard_writes::begin(const found_namespace& ns, const slot_request& request,
                                          const key_digest& fingerprint, timestamp now) {
-  auto& keys = space.keys;
+  auto& keys = ns.keys;
   std::uint64_t fresh = 0;
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
     const auto entry = found_[i];
@@ -258,11 +259,11 @@ result<reserve_plan> shard_writes::begin(const found_space& space, const slot_re
   }
   if (fresh > 0)
     if (auto full = check_limits(fresh, request.name.ticket.owner))
-      return spaces_.refuse(std::move(*full));
-  keys.make_room(fresh, request.name.rank, spaces_.clock().now(now));
+      return namespaces_.refuse(std::move(*full));
+  keys.make_room(fresh, request.name.rank, namespaces_.clock().now(now));
   reserve_plan plan;
   const auto number = mark(keys, request, now, plan.reply.results.items);
-  keys.touch(used_, fresh, 0, spaces_.clock().now(now));
+  keys.touch(used_, fresh, 0, namespaces_.clock().now(now));
   keys.announce(announced_);
   keys.account();
   if (!number)
@@ -277,7 +278,7 @@ result<reserve_plan> shard_writes::begin(const found_space& space, const slot_re
   return plan;
 }
 
-std::optional<reservation_number> shard_writes::mark(key_space& space, const slot_request& request, timestamp now,
+std::optional<reservation_number> shard_writes::mark(key_space& ns, const slot_request& request, timestamp now,
                                                      std::vector<location>& answers) {
   const auto& keys = request.keys;
   const auto rank = request.name.rank;
@@ -288,7 +289,7 @@ std::optional<reservation_number> shard_writes::mark(key_space& space, const slo
   auto previous = no_entry;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto at = static_cast<std::uint32_t>(i);
-    const auto entry = space.find_or_admit(keys[i], found_[i]);
+    const auto entry = ns.find_or_admit(keys[i], found_[i]);
     if (entry == no_entry) {
       answers[i] = answered(errc::full);
       continue;
@@ -298,16 +299,16 @@ std::optional<reservation_number> shard_writes::mark(key_space& space, const slo
     // ancestor, and such keys could never be evicted. For the same reason a key is not its own parent, even if a slot
     // client says so.
     const auto parent = request.parents.empty() ? key_digest{} : request.parents[i];
-    if (space.first_in_request(entry) && !parent.is_null() && parent != keys[i])
-      space.adopt_parent(entry, parent, previous);
+    if (ns.first_in_request(entry) && !parent.is_null() && parent != keys[i])
+      ns.adopt_parent(entry, parent, previous);
     previous = entry;
-    const auto cell = space.table().page(entry, rank);
+    const auto cell = ns.table().page(entry, rank);
     if (cell.live()) {
       answers[i] = answered(errc::exists);
       if (request.shareable()) {
         // The client may write the page again, in place.
         answers[i].where = cell.where();
-        space.protect(entry, spaces_.clock().after(now, request.lasts));
+        ns.protect(entry, namespaces_.clock().after(now, request.lasts));
       }
       used_.push_back(entry);
     } else if (cell.reserved()) {
@@ -319,12 +320,12 @@ std::optional<reservation_number> shard_writes::mark(key_space& space, const slo
           reservations_.set_deadline(*number, now + request.lasts);
       }
       const auto page = reservations_.add_page(*number, entry, at);
-      space.reserve(entry, rank, page_cell::reserved_by(page));
-      if (space.table().entry(entry).live == 0)
+      ns.reserve(entry, rank, page_cell::reserved_by(page));
+      if (ns.table().entry(entry).live == 0)
         announced_.push_back(entry);
     }
   }
-  space.end_request(found_);
+  ns.end_request(found_);
   if (number && request.shareable())
     for (std::uint32_t i = 0; i < answers.size(); ++i)
       if (answers[i].where.generation != 0)
@@ -355,17 +356,17 @@ slot_ref shard_writes::next_granted(std::span<const slot_ref>& granted) {
     granted = granted.subspan(1);
     if (where.generation != 0)
       return where;
-    spaces_.count_refused(); // allocators never grant generation 0
+    namespaces_.count_refused(); // allocators never grant generation 0
   }
   return {};
 }
 
-location shard_writes::promise_again(key_space& space, const reservation& r, const key_digest& key, slot_ref where,
+location shard_writes::promise_again(key_space& ns, const reservation& r, const key_digest& key, slot_ref where,
                                      timestamp now) {
-  const auto entry = space.table().find(key);
-  const auto cell = entry != no_entry ? space.table().page(entry, r.name.rank) : page_cell{};
+  const auto entry = ns.table().find(key);
+  const auto cell = entry != no_entry ? ns.table().page(entry, r.name.rank) : page_cell{};
   if (cell.live() && cell.where() == where) {
-    space.protect(entry, spaces_.clock().after(now, r.lasts));
+    ns.protect(entry, namespaces_.clock().after(now, r.lasts));
     return answered(errc::exists, where);
   }
   if (!cell.reserved() || !reservations_.of_page(cell.reserved_page()).shareable())
@@ -380,12 +381,12 @@ location shard_writes::promise_again(key_space& space, const reservation& r, con
 result<reserve_reply> shard_writes::finish_reserve(plan_id plan, std::span<const slot_ref> granted, timestamp now) {
   const auto number = reservations_.find_plan(plan);
   if (!number)
-    return spaces_.refuse({errc::internal, "no reservation awaits slots under plan " + std::to_string(plan)});
+    return namespaces_.refuse({errc::internal, "no reservation awaits slots under plan " + std::to_string(plan)});
   if (const auto& r = reservations_.at(*number); r.state == reservation::phase::awaiting_slots && r.deadline <= now)
     expire_reservation(*number);
 
   auto& r = reservations_.at(*number);
-  auto& space = spaces_.at(r.name.space);
+  auto& ns = namespaces_.at(r.name.ns);
   const bool dropped = r.state == reservation::phase::dropped;
   for (std::size_t i = 0; !dropped && i < r.pages.size(); ++i) {
     const auto reserved = r.pages[i];
@@ -400,11 +401,11 @@ result<reserve_reply> shard_writes::finish_reserve(plan_id plan, std::span<const
     page.where = where;
     if (r.shareable())
       reservations_.set_page_deadline(reserved, later(now, r.lasts));
-    space.assign_slot(page.entry, r.name.rank, where.slot);
+    ns.assign_slot(page.entry, r.name.rank, where.slot);
     r.answers[page.answer] = answered(errc::ok, where);
   }
   for (auto left = next_granted(granted); left.generation != 0; left = next_granted(granted))
-    space.outbox().unused(r.name.rank, left);
+    ns.outbox().unused(r.name.rank, left);
   if (dropped) {
     reservations_.close(*number);
     return fail(errc::expired, "the reservation expired, was aborted, or was removed with its namespace, before there "
@@ -412,7 +413,7 @@ result<reserve_reply> shard_writes::finish_reserve(plan_id plan, std::span<const
   }
   // Pages may have changed since the request began, so the answers known then are checked again.
   for (const auto& [key, at] : r.known)
-    r.answers[at] = promise_again(space, r, key, r.answers[at].where, now);
+    r.answers[at] = promise_again(ns, r, key, r.answers[at].where, now);
   for (const auto& [at, first] : r.repeated)
     r.answers[at] = r.answers[first];
   reserve_reply reply;

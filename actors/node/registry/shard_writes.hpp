@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/node/registry/reservation_table.hpp"
-#include "actors/node/registry/shard_spaces.hpp"
+#include "actors/node/registry/shard_namespaces.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <array>
@@ -51,7 +51,7 @@ struct reserve_plan {
 /// two writers never hold two slots for one page. Each granted slot is with one reserved page, or goes back.
 class shard_writes {
 public:
-  explicit shard_writes(shard_spaces& spaces) : spaces_(spaces) {}
+  explicit shard_writes(shard_namespaces& namespaces) : namespaces_(namespaces) {}
 
   /// Marks the keys without a page as being written by this ticket and returns how many slots they need. A key that
   /// occurs twice is busy the second time. Parents, where given, are adopted.
@@ -97,11 +97,11 @@ public:
 
   /// Makes all reservations of the owner, or in the namespace, due.
   void doom(owner_id owner) { reservations_.doom(owner); }
-  void doom_space(std::uint32_t space) { reservations_.doom_space(space); }
+  void doom_namespace(std::uint32_t ns) { reservations_.doom_namespace(ns); }
 
   /// Ends all reservations of a rank. Its slots are withheld for as long as their writers were promised, and slots that
   /// are being requested go back as soon as they arrive. A later confirm or commit publishes nothing.
-  void end_rank(std::uint32_t space, rank_number rank, timestamp now);
+  void end_rank(std::uint32_t ns, rank_number rank, timestamp now);
 
   /// Ends pages that are due while `left` is not used up, and subtracts their number from it.
   void end_due(timestamp now, std::size_t& left);
@@ -111,7 +111,7 @@ public:
   /// Number of reserved pages.
   std::uint64_t pages() const noexcept { return reservations_.pages(); }
   /// Number of requests in one namespace, including those that are still requesting slots.
-  std::uint64_t count_in(std::uint32_t space) const noexcept { return reservations_.count_in(space); }
+  std::uint64_t count_in(std::uint32_t ns) const noexcept { return reservations_.count_in(ns); }
   std::uint64_t expired() const noexcept { return expired_; }
   /// Number of pages of that tier that were invalidated.
   std::uint64_t invalidated(page_tier x) const noexcept { return invalidated_[static_cast<std::size_t>(x)]; }
@@ -133,29 +133,29 @@ private:
   };
 
   std::optional<error> check_new_keys(std::span<const key_digest> keys, std::span<const key_digest> parents) const;
-  std::optional<error> check_reserve(const key_space& space, const reserve_request& request) const;
+  std::optional<error> check_reserve(const key_space& ns, const reserve_request& request) const;
   std::optional<error> check_limits(std::uint64_t pages, owner_id owner) const;
 
   /// Returns the answer that the same request got before, or will get when it is finished.
   result<reserve_plan> repeat(reservation_number number, const key_digest& fingerprint) const;
   /// The answer in a namespace in which nothing can be saved. Stored pages still answer exists, so that saving them
   /// again is no error. All other keys fail with this error; the whole request does if there are only such keys.
-  result<reserve_plan> only_stored(const found_space& space, const reserve_request& request, error why, timestamp now);
+  result<reserve_plan> only_stored(const found_namespace& ns, const reserve_request& request, error why, timestamp now);
   /// Returns the plan that the request must wait for, if it may wait: the one that is requesting slots for one of its
   /// keys. Ends what has expired.
-  std::optional<plan_id> awaited(const found_space& space, const allocate_request& request, timestamp now,
+  std::optional<plan_id> awaited(const found_namespace& ns, const allocate_request& request, timestamp now,
                                  bool may_wait);
-  result<reserve_plan> begin(const found_space& space, const slot_request& request, const key_digest& fingerprint,
+  result<reserve_plan> begin(const found_namespace& ns, const slot_request& request, const key_digest& fingerprint,
                              timestamp now);
   /// Marks the keys of the request that have no page; `answers` receives the answers of all others. Returns the
   /// reservation, if one was opened.
-  std::optional<reservation_number> mark(key_space& space, const slot_request& request, timestamp now,
+  std::optional<reservation_number> mark(key_space& ns, const slot_request& request, timestamp now,
                                          std::vector<location>& answers);
   /// Handles a key of the request that is reserved already. Returns the answer, or where it will be found.
   location share(reserved_page_number number, const slot_request& request, std::uint32_t at,
                  std::optional<reservation_number> own, timestamp now);
   /// Gives an answer that was known at the beginning, if it still holds; its protection starts now.
-  location promise_again(key_space& space, const reservation& r, const key_digest& key, slot_ref where, timestamp now);
+  location promise_again(key_space& ns, const reservation& r, const key_digest& key, slot_ref where, timestamp now);
   /// The next valid slot; generation 0 if there are no more.
   slot_ref next_granted(std::span<const slot_ref>& granted);
 
@@ -172,18 +172,18 @@ private:
   void close_if_ended(reservation_number number);
 
   /// Finds the entries of the pages' keys: one each in `found_`. Refuses an invalid request.
-  result<found_space> find_written(const namespace_id& id, rank_number rank, std::span<const page_ref> pages);
-  void publish(key_space& space, entry_index entry, rank_number rank, slot_ref where);
-  errc commit_page(key_space& space, const reservation_name& name, std::optional<reservation_number> number,
+  result<found_namespace> find_written(const namespace_id& id, rank_number rank, std::span<const page_ref> pages);
+  void publish(key_space& ns, entry_index entry, rank_number rank, slot_ref where);
+  errc commit_page(key_space& ns, const reservation_name& name, std::optional<reservation_number> number,
                    const page_ref& page, entry_index entry, bool must_exist);
-  errc abort_one(const key_space& space, const reservation_name& name, std::optional<reservation_number> number,
+  errc abort_one(const key_space& ns, const reservation_name& name, std::optional<reservation_number> number,
                  const page_ref& page, entry_index entry);
-  errc confirm_page(key_space& space, rank_number rank, const page_ref& page, entry_index entry, timestamp now);
-  errc reclaim_slot(key_space& space, rank_number rank, slot_number slot, timestamp now);
+  errc confirm_page(key_space& ns, rank_number rank, const page_ref& page, entry_index entry, timestamp now);
+  errc reclaim_slot(key_space& ns, rank_number rank, slot_number slot, timestamp now);
   /// Records that `inserted_` have their first page, and that all of `used_` were written, in prefix order.
-  void note_written(key_space& space, page_origin origin, timestamp now);
+  void note_written(key_space& ns, page_origin origin, timestamp now);
 
-  shard_spaces& spaces_;
+  shard_namespaces& namespaces_;
   reservation_table reservations_;
   std::uint64_t expired_ = 0;
   std::array<std::uint64_t, page_tier_count> invalidated_{};

@@ -8,50 +8,50 @@
 
 namespace troupe {
 
-result<found_space> shard_writes::find_written(const namespace_id& id, rank_number rank,
-                                               std::span<const page_ref> pages) {
-  auto space = spaces_.find_rank(id, rank);
-  if (!space)
-    return spaces_.refuse(space.error());
-  if (auto bad = spaces_.check_batch(pages.size()))
-    return spaces_.refuse(std::move(*bad));
+result<found_namespace> shard_writes::find_written(const namespace_id& id, rank_number rank,
+                                                   std::span<const page_ref> pages) {
+  auto ns = namespaces_.find_rank(id, rank);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  if (auto bad = namespaces_.check_batch(pages.size()))
+    return namespaces_.refuse(std::move(*bad));
   keys_.clear();
   for (const auto& page : pages) {
     if (page.key.is_null())
-      return spaces_.refuse({errc::invalid_argument, "the null key means no key, and has no page"});
+      return namespaces_.refuse({errc::invalid_argument, "the null key means no key, and has no page"});
     keys_.push_back(page.key);
   }
   found_.resize(keys_.size());
-  space->keys.table().find(keys_, found_);
-  return space;
+  ns->keys.table().find(keys_, found_);
+  return ns;
 }
 
-void shard_writes::publish(key_space& space, entry_index entry, rank_number rank, slot_ref where) {
-  if (space.publish(entry, rank, where))
+void shard_writes::publish(key_space& ns, entry_index entry, rank_number rank, slot_ref where) {
+  if (ns.publish(entry, rank, where))
     inserted_.push_back(entry);
   used_.push_back(entry);
 }
 
-void shard_writes::note_written(key_space& space, page_origin origin, timestamp now) {
+void shard_writes::note_written(key_space& ns, page_origin origin, timestamp now) {
   if (origin == page_origin::client)
-    space.inserted(inserted_);
+    ns.inserted(inserted_);
   else
-    space.fetched(inserted_, origin == page_origin::transient, spaces_.clock().now(now),
-                  spaces_.clock().after(now, spaces_.options().await_fetched));
+    ns.fetched(inserted_, origin == page_origin::transient, namespaces_.clock().now(now),
+               namespaces_.clock().after(now, namespaces_.options().await_fetched));
   // Existing keys lie between new ones: all of them must move for the whole to be in prefix order.
   if (inserted_.size() < used_.size())
-    space.touch_again(used_);
+    ns.touch_again(used_);
 }
 
 // -- with a ticket --------------------------------------------------------------------------------------------------
 
-errc shard_writes::commit_page(key_space& space, const reservation_name& name, std::optional<reservation_number> number,
+errc shard_writes::commit_page(key_space& ns, const reservation_name& name, std::optional<reservation_number> number,
                                const page_ref& page, entry_index entry, bool must_exist) {
   const bool ended = reservations_.recently_ended(name);
   const auto gone = ended || number ? errc::expired : errc::not_found;
   if (entry == no_entry)
     return gone;
-  const auto cell = space.table().page(entry, name.rank);
+  const auto cell = ns.table().page(entry, name.rank);
   if (cell.live() && cell.where() == page.where) {
     if (must_exist && !number && !ended)
       return errc::not_owner;
@@ -69,36 +69,36 @@ errc shard_writes::commit_page(key_space& space, const reservation_name& name, s
     return errc::stale;
   reservations_.at(*number).answers[reserved.answer] = answered(errc::exists);
   reservations_.remove_page(cell.reserved_page());
-  publish(space, entry, name.rank, page.where);
+  publish(ns, entry, name.rank, page.where);
   return errc::ok;
 }
 
 result<finish_reply> shard_writes::commit(const finish_request& request, timestamp now) {
-  const auto space = find_written(request.space, request.rank, request.pages.items);
-  if (!space)
-    return tl::unexpected<error>(space.error());
-  const reservation_name name{request.ticket, space->number, request.rank};
+  const auto ns = find_written(request.ns, request.rank, request.pages.items);
+  if (!ns)
+    return tl::unexpected<error>(ns.error());
+  const reservation_name name{request.ticket, ns->number, request.rank};
   const auto number = live_reservation(name, now);
   used_.clear();
   inserted_.clear();
   finish_reply reply;
   reply.results.items.reserve(request.pages.size());
   for (std::size_t i = 0; i < request.pages.size(); ++i) {
-    const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
+    const auto entry = ns->keys.table().refresh(found_[i], request.pages[i].key);
     reply.results.items.push_back(
-        byte_of(commit_page(space->keys, name, number, request.pages[i], entry, request.must_exist)));
+        byte_of(commit_page(ns->keys, name, number, request.pages[i], entry, request.must_exist)));
   }
-  note_written(space->keys, request.origin, now);
+  note_written(ns->keys, request.origin, now);
   // Closed last: a page that is named twice is checked both times against the reservation as it was.
   if (number)
     close_if_ended(*number);
   return reply;
 }
 
-errc shard_writes::abort_one(const key_space& space, const reservation_name& name,
+errc shard_writes::abort_one(const key_space& ns, const reservation_name& name,
                              std::optional<reservation_number> number, const page_ref& page, entry_index entry) {
   const bool known = number || reservations_.recently_ended(name);
-  const auto cell = entry != no_entry ? space.table().page(entry, name.rank) : page_cell{};
+  const auto cell = entry != no_entry ? ns.table().page(entry, name.rank) : page_cell{};
   if (cell.reserved() && number) {
     const auto& reserved = reservations_.page(cell.reserved_page());
     if (reserved.by == *number) {
@@ -116,10 +116,10 @@ errc shard_writes::abort_one(const key_space& space, const reservation_name& nam
 }
 
 result<finish_reply> shard_writes::abort(const finish_request& request, timestamp now) {
-  const auto space = find_written(request.space, request.rank, request.pages.items);
-  if (!space)
-    return tl::unexpected<error>(space.error());
-  const reservation_name name{request.ticket, space->number, request.rank};
+  const auto ns = find_written(request.ns, request.rank, request.pages.items);
+  if (!ns)
+    return tl::unexpected<error>(ns.error());
+  const reservation_name name{request.ticket, ns->number, request.rank};
   const auto number = live_reservation(name, now);
   finish_reply reply;
   if (request.pages.empty()) {
@@ -133,8 +133,8 @@ result<finish_reply> shard_writes::abort(const finish_request& request, timestam
   reply.results.items.reserve(request.pages.size());
   for (std::size_t i = 0; i < request.pages.size(); ++i) {
     const auto& page = request.pages[i];
-    const auto entry = space->keys.table().refresh(found_[i], page.key);
-    reply.results.items.push_back(byte_of(abort_one(space->keys, name, number, page, entry)));
+    const auto entry = ns->keys.table().refresh(found_[i], page.key);
+    reply.results.items.push_back(byte_of(abort_one(ns->keys, name, number, page, entry)));
   }
   if (number)
     close_if_ended(*number);
@@ -143,11 +143,11 @@ result<finish_reply> shard_writes::abort(const finish_request& request, timestam
 
 // -- slot clients ---------------------------------------------------------------------------------------------------
 
-errc shard_writes::confirm_page(key_space& space, rank_number rank, const page_ref& page, entry_index entry,
+errc shard_writes::confirm_page(key_space& ns, rank_number rank, const page_ref& page, entry_index entry,
                                 timestamp now) {
-  if (!space.has_slot(rank, page.where.slot))
+  if (!ns.has_slot(rank, page.where.slot))
     return errc::out_of_range;
-  const auto cell = entry != no_entry ? space.table().page(entry, rank) : page_cell{};
+  const auto cell = entry != no_entry ? ns.table().page(entry, rank) : page_cell{};
   const auto named = [&](slot_ref where) {
     return where.generation != 0 && where.slot == page.where.slot &&
            (page.where.generation == 0 || page.where.generation == where.generation);
@@ -174,35 +174,35 @@ errc shard_writes::confirm_page(key_space& space, rank_number rank, const page_r
   close_if_ended(written.by);
   // Another writer may still be writing the same bytes, for as long as it was promised.
   if (written.shared != 0)
-    space.protect(entry, spaces_.clock().after(now, written.deadline - now));
-  publish(space, entry, rank, written.where);
+    ns.protect(entry, namespaces_.clock().after(now, written.deadline - now));
+  publish(ns, entry, rank, written.where);
   return errc::ok;
 }
 
 result<result_codes> shard_writes::confirm(const confirm_request& request, timestamp now) {
-  const auto space = find_written(request.space, request.rank, request.pages.items);
-  if (!space)
-    return tl::unexpected<error>(space.error());
+  const auto ns = find_written(request.ns, request.rank, request.pages.items);
+  if (!ns)
+    return tl::unexpected<error>(ns.error());
   used_.clear();
   inserted_.clear();
   result_codes reply;
   reply.results.items.reserve(request.pages.size());
   for (std::size_t i = 0; i < request.pages.size(); ++i) {
-    const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
-    reply.results.items.push_back(byte_of(confirm_page(space->keys, request.rank, request.pages[i], entry, now)));
+    const auto entry = ns->keys.table().refresh(found_[i], request.pages[i].key);
+    reply.results.items.push_back(byte_of(confirm_page(ns->keys, request.rank, request.pages[i], entry, now)));
   }
-  note_written(space->keys, page_origin::client, now);
+  note_written(ns->keys, page_origin::client, now);
   return reply;
 }
 
-errc shard_writes::reclaim_slot(key_space& space, rank_number rank, slot_number slot, timestamp now) {
-  if (!space.has_slot(rank, slot))
+errc shard_writes::reclaim_slot(key_space& ns, rank_number rank, slot_number slot, timestamp now) {
+  if (!ns.has_slot(rank, slot))
     return errc::out_of_range;
   // The index may be outdated; the entry's page decides.
-  const auto entry = space.assigned_to(rank, slot);
-  const auto cell = entry != no_entry ? space.table().page(entry, rank) : page_cell{};
+  const auto entry = ns.assigned_to(rank, slot);
+  const auto cell = entry != no_entry ? ns.table().page(entry, rank) : page_cell{};
   if (cell.live() && cell.where().slot == slot) {
-    space.invalidate(entry, rank, spaces_.clock().now(now), true);
+    ns.invalidate(entry, rank, namespaces_.clock().now(now), true);
     ++reclaimed_;
     return errc::ok;
   }
@@ -219,42 +219,42 @@ errc shard_writes::reclaim_slot(key_space& space, rank_number rank, slot_number 
   else if (page.shared != 0)
     return errc::busy;
   else // a late request may mean the slot's earlier owner: the present one may still be writing
-    end_shared(number, spaces_.clock().after(now, page.deadline - now));
+    end_shared(number, namespaces_.clock().after(now, page.deadline - now));
   return errc::ok;
 }
 
 result<result_codes> shard_writes::reclaim(const reclaim_request& request, timestamp now) {
-  const auto space = spaces_.find_rank(request.space, request.rank);
-  if (!space)
-    return spaces_.refuse(space.error());
-  if (auto bad = spaces_.check_batch(request.slots.size()))
-    return spaces_.refuse(std::move(*bad));
-  if (!space->keys.options().slot_index)
-    return spaces_.refuse(
-        {errc::unsupported, "namespace \"" + space->keys.spec().name + "\" has no slot index; add it with one"});
+  const auto ns = namespaces_.find_rank(request.ns, request.rank);
+  if (!ns)
+    return namespaces_.refuse(ns.error());
+  if (auto bad = namespaces_.check_batch(request.slots.size()))
+    return namespaces_.refuse(std::move(*bad));
+  if (!ns->keys.options().slot_index)
+    return namespaces_.refuse(
+        {errc::unsupported, "namespace \"" + ns->keys.spec().name + "\" has no slot index; add it with one"});
   result_codes reply;
   reply.results.items.reserve(request.slots.size());
   for (const auto slot : request.slots)
-    reply.results.items.push_back(byte_of(reclaim_slot(space->keys, request.rank, slot, now)));
+    reply.results.items.push_back(byte_of(reclaim_slot(ns->keys, request.rank, slot, now)));
   return reply;
 }
 
 // -- live pages -----------------------------------------------------------------------------------------------------
 
 result<finish_reply> shard_writes::invalidate(const invalidate_request& request, timestamp now) {
-  const auto found = find_written(request.space, request.rank, request.pages.items);
+  const auto found = find_written(request.ns, request.rank, request.pages.items);
   if (!found)
     return tl::unexpected<error>(found.error());
-  auto& space = found->keys;
+  auto& ns = found->keys;
   finish_reply reply;
   reply.results.items.reserve(request.pages.size());
   for (std::size_t i = 0; i < request.pages.size(); ++i) {
     const auto& page = request.pages[i];
-    const auto entry = space.table().refresh(found_[i], page.key);
-    const auto cell = entry != no_entry ? space.table().page(entry, request.rank) : page_cell{};
+    const auto entry = ns.table().refresh(found_[i], page.key);
+    const auto cell = entry != no_entry ? ns.table().page(entry, request.rank) : page_cell{};
     auto code = errc::not_found;
     if (cell.live() && cell.where() == page.where) {
-      space.invalidate(entry, request.rank, spaces_.clock().now(now), true);
+      ns.invalidate(entry, request.rank, namespaces_.clock().now(now), true);
       ++invalidated_[static_cast<std::size_t>(request.tier(i))];
       code = errc::ok;
     } else if (cell.live() || cell.reserved()) {
@@ -266,24 +266,24 @@ result<finish_reply> shard_writes::invalidate(const invalidate_request& request,
 }
 
 result<result_codes> shard_writes::drop_pages(const dropped_pages_request& request, timestamp now) {
-  const auto found = spaces_.find_rank(request.space, request.rank);
+  const auto found = namespaces_.find_rank(request.ns, request.rank);
   if (!found)
-    return spaces_.refuse(found.error());
-  auto& space = found->keys;
+    return namespaces_.refuse(found.error());
+  auto& ns = found->keys;
   keys_.clear();
   for (const auto& page : request.pages)
     keys_.push_back(page.key);
   found_.resize(keys_.size());
-  space.table().find(keys_, found_);
+  ns.table().find(keys_, found_);
   result_codes reply;
   reply.results.items.reserve(keys_.size());
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     const auto where = request.pages[i].where;
-    const auto entry = space.table().refresh(found_[i], keys_[i]);
-    const auto cell = entry != no_entry ? space.table().page(entry, request.rank) : page_cell{};
+    const auto entry = ns.table().refresh(found_[i], keys_[i]);
+    const auto cell = entry != no_entry ? ns.table().page(entry, request.rank) : page_cell{};
     auto code = errc::ok;
     if (cell.live() && cell.where() == where)
-      space.invalidate(entry, request.rank, spaces_.clock().now(now), false);
+      ns.invalidate(entry, request.rank, namespaces_.clock().now(now), false);
     else if (cell.reserved() && reservations_.page(cell.reserved_page()).where == where)
       end_shared(cell.reserved_page());
     else

@@ -181,7 +181,7 @@ void remote_worker::perform(const remote_probe& x) {
 void remote_worker::perform(const remote_check& x) {
   if (!checker_)
     checker_ = spawn<page_checker, caf::linked>(
-        page_checker_options{parts_.space, parts_.rank, parts_.page_bytes, parts_.extents->memory()});
+        page_checker_options{parts_.ns, parts_.rank, parts_.page_bytes, parts_.extents->memory()});
   request(checker_, caf::infinite, x.order)
       .then(
           [this, job = x.job](const io_reply& verdicts) {

@@ -30,7 +30,7 @@ private:
 /// The constructor arguments of a remote worker.
 struct remote_worker_parts {
   owner_id owner = 0;
-  namespace_id space;
+  namespace_id ns;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
   io_worker_actor worker;

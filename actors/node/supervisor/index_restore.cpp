@@ -58,7 +58,7 @@ restore_terms terms_of(const config::node_config& options, bool continues, std::
   for (const auto& x : options.namespaces)
     out.own.insert(x.id());
   for (const auto& x : own_ranks)
-    out.own_ranks[{x.space, x.rank}] = x.incarnation;
+    out.own_ranks[{x.ns, x.rank}] = x.incarnation;
   return out;
 }
 
@@ -89,14 +89,15 @@ public:
   result<void> on_namespace(const store::namespace_record& record) override {
     if (!plan_.admit(record))
       return {};
-    if (origin_of(record) == store::space_origin::client)
+    if (origin_of(record) == store::stored_origin::client)
       return serve(record);
-    const auto origin = origin_of(record) == store::space_origin::wire ? namespace_origin::wire : namespace_origin::api;
+    const auto origin =
+        origin_of(record) == store::stored_origin::wire ? namespace_origin::wire : namespace_origin::api;
     add_namespace_request known{
         record.spec, {record.mode == store::world_size_mode::automatic, record.slot_index, record.max_ranks, origin}};
-    if (const auto added = add_space(known); !added || !*added)
+    if (const auto added = add_namespace(known); !added || !*added)
       return added ? result<void>{} : tl::unexpected<error>(added.error());
-    known_.spaces.push_back(std::move(known));
+    known_.namespaces.push_back(std::move(known));
     return {};
   }
 
@@ -106,10 +107,10 @@ public:
       return {};
     const auto slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(record.slots, shards_.max_slots));
     // An error fails the start: a node that served only what fits would lose the other pages.
-    auto made = spawn_unfenced_allocator(system_, shards_, {record.space, record.rank, slots}, name_of(record.space));
+    auto made = spawn_unfenced_allocator(system_, shards_, {record.ns, record.rank, slots}, name_of(record.ns));
     if (!made)
       return tl::unexpected<error>(made.error());
-    known_.ranks.push_back({record.space, record.rank, slots, std::move(*made), *incarnation});
+    known_.ranks.push_back({record.ns, record.rank, slots, std::move(*made), *incarnation});
     return add_rank(known_.ranks.back());
   }
 
@@ -118,7 +119,7 @@ public:
       if (!plan_.admit(x))
         continue;
       auto& feed = feeds_[shard_of(x.key, static_cast<std::uint32_t>(feeds_.size()))];
-      feed.next.push_back({x.space, x.key, x.parent, x.where, x.rank, 0});
+      feed.next.push_back({x.ns, x.key, x.parent, x.where, x.rank, 0});
       if (feed.next.size() == restored_pages_max)
         if (auto sent = send(feed); !sent)
           return sent;
@@ -171,10 +172,10 @@ public:
 
 private:
   /// The name of an admitted namespace.
-  std::string name_of(const namespace_id& space) const {
+  std::string name_of(const namespace_id& ns) const {
     const auto found =
-        std::ranges::find_if(known_.spaces, [&](const add_namespace_request& x) { return x.spec.id() == space; });
-    return found == known_.spaces.end() ? to_string(space) : found->spec.name;
+        std::ranges::find_if(known_.namespaces, [&](const add_namespace_request& x) { return x.spec.id() == ns; });
+    return found == known_.namespaces.end() ? to_string(ns) : found->spec.name;
   }
 
   void report(const restore_report& sum) const {
@@ -194,7 +195,7 @@ private:
       logger->warn("namespace '{}' of the index is not served: {}; {}", x.name, x.reason, fate_of(x));
   }
 
-  static std::string fate_of(const restore_plan::absent_space& x) {
+  static std::string fate_of(const restore_plan::absent_namespace& x) {
     const auto pages = std::to_string(x.pages) + " pages";
     if (x.forgotten)
       return "it is erased, with " + pages;
@@ -210,7 +211,7 @@ private:
   };
 
   /// Registers a namespace; false if that is rejected, which the plan then knows.
-  result<bool> add_space(const add_namespace_request& known) {
+  result<bool> add_namespace(const add_namespace_request& known) {
     for (const auto& shard : shards_.shards)
       if (auto added = ask_and_wait<void>(system_, shard, known); !added) {
         const auto& why = added.error();
@@ -226,7 +227,8 @@ private:
 
   /// Serves a namespace that a client has created, with those of its files from the previous run that still exist.
   result<void> serve(const store::namespace_record& record) {
-    const auto opened = ask_and_wait<served_space>(system_, shards_.keeper, open_space_request{record.spec, true});
+    const auto opened =
+        ask_and_wait<served_namespace>(system_, shards_.keeper, open_namespace_request{record.spec, true});
     // A disk, file or memory that is missing now may be there at the next start, so the start fails: a node that served
     // only what fits would lose the other pages.
     if (!opened && opened.error().code != errc::full)
@@ -235,12 +237,12 @@ private:
       plan_.set_aside(record.id, opened.error().text);
       return {};
     }
-    const auto added = add_space({record.spec, {.origin = namespace_origin::client}});
+    const auto added = add_namespace({record.spec, {.origin = namespace_origin::client}});
     // The start fails, and the next one finds the files; closing the namespace would remove them.
     if (!added)
       return tl::unexpected<error>(added.error());
     if (!*added)
-      return ask_and_wait<void>(system_, shards_.keeper, close_space_request{record.id});
+      return ask_and_wait<void>(system_, shards_.keeper, close_namespace_request{record.id});
     for (const auto& x : opened->ranks) {
       plan_.serve(record.id, x.rank, x.incarnation);
       if (auto notified = add_rank({record.id, x.rank, x.slots, x.allocator, x.incarnation},
@@ -261,8 +263,8 @@ private:
 
   /// `listener`: an io worker that is notified of leases, and that the shards do not know yet.
   result<void> add_rank(const known_rank& x, const io_worker_actor& listener = {}) {
-    slots_[{x.space, x.rank}].allocator = x.allocator;
-    const add_rank_request wanted{x.space, x.rank, x.slots, x.allocator, x.incarnation, listener};
+    slots_[{x.ns, x.rank}].allocator = x.allocator;
+    const add_rank_request wanted{x.ns, x.rank, x.slots, x.allocator, x.incarnation, listener};
     for (const auto& shard : shards_.shards)
       if (auto added = ask_and_wait<void>(system_, shard, wanted); !added)
         return added;
@@ -292,7 +294,7 @@ private:
       if (code != errc::ok && code != errc::stale)
         continue;
       const auto& page = x.sent[i];
-      auto& rank = slots_[{page.space, page.rank}];
+      auto& rank = slots_[{page.ns, page.rank}];
       rank.claimed.push_back(page.where);
       if (rank.claimed.size() == restored_pages_max)
         if (auto notified = claim(rank); !notified)

@@ -22,10 +22,10 @@ result<std::shared_ptr<store::metadata_store>> open_index(const config::node_con
 
 /// What a store has besides pages: namespaces and ranks that clients registered at run time.
 struct known_namespaces {
-  std::vector<add_namespace_request> spaces;
+  std::vector<add_namespace_request> namespaces;
   std::vector<known_rank> ranks;
   /// Those whose pages the node keeps; the keeper has opened what serves them, and will end it.
-  std::vector<served_space> made;
+  std::vector<served_namespace> made;
   restored_handshakes handshakes;
 };
 

@@ -40,14 +40,14 @@ node::node(caf::actor_config& config, std::shared_ptr<const config::node_config>
            process_watcher processes, std::optional<node_watch> watch, std::shared_ptr<const connected_peers> peers)
     : node_actor::base(config), options_(std::move(options)), children_(std::move(children)), state_(state_options()),
       processes_(std::move(processes)), local_peers_(std::move(peers)), watch_(std::move(watch)) {
-  for (auto i = options_->namespaces.size(); i < children_.spaces.size(); ++i)
-    state_.add_space(children_.spaces[i]);
+  for (auto i = options_->namespaces.size(); i < children_.served.size(); ++i)
+    state_.add_namespace(children_.served[i]);
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
 }
 
 node_state::options node::state_options() {
   node_state::options out;
-  out.spaces = options_->namespaces;
+  out.namespaces = options_->namespaces;
   out.protocol = protocol_version;
   out.max_clients = options_->io.max_clients;
   out.draw = [this] { return std::uint64_t{entropy_()} << 32U | entropy_(); };
@@ -71,14 +71,14 @@ node::behavior_type node::make_behavior() {
       [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
       [this](caf::leave_atom, owner_id owner, const caf::actor& link) { return leave(owner, link); },
       [this](owner_quiesced_atom, owner_id owner) { return owner_quiesced(owner); },
-      [this](const leave_space_request& x) { return leave_space(x); },
-      [this](unbind_atom, const namespace_id& space) { return unbind_space(space); },
+      [this](const leave_namespace_request& x) { return leave_namespace(x); },
+      [this](unbind_atom, const namespace_id& ns) { return unbind_namespace(ns); },
       [this](unbind_atom, owner_id owner) -> caf::result<void> {
         lose(owner);
         return caf::unit;
       },
-      [this](bind_atom, const namespace_id& space) -> caf::result<void> {
-        state_.reopen_space(space);
+      [this](bind_atom, const namespace_id& ns) -> caf::result<void> {
+        state_.reopen_namespace(ns);
         return caf::unit;
       },
       [this](const cluster_hello& other) { return meet(other); },
@@ -170,9 +170,10 @@ node::link_number node::number_of(const caf::actor_addr& link) {
 namespace {
 
 node_state::caller caller_of(const attach_request& wanted) {
-  node_state::caller out{wanted.protocol, wanted.client_name, wanted.space_name, {}, wanted.wish == space_wish::made};
-  if (wanted.wish != space_wish::named)
-    out.space = wanted.space;
+  node_state::caller out{
+      wanted.protocol, wanted.client_name, wanted.namespace_name, {}, wanted.wish == namespace_wish::made};
+  if (wanted.wish != namespace_wish::named)
+    out.ns = wanted.ns;
   return out;
 }
 
@@ -202,9 +203,9 @@ caf::result<attach_reply> node::make_and_admit(const attach_request& wanted, con
   auto promise = make_response_promise();
   const auto number = making_.add(promise);
   const auto kept = std::make_shared<origin>(std::move(from));
-  request(children_.namespaces, caf::infinite, make_namespace_request{wanted.space})
+  request(children_.namespaces, caf::infinite, make_namespace_request{wanted.ns})
       .then(
-          [this, number, wanted, link, kept](const served_space& made) {
+          [this, number, wanted, link, kept](const served_namespace& made) {
             adopt(made);
             if (auto reply = admit(wanted, link, std::move(*kept)))
               making_.deliver(number, std::move(*reply));
@@ -226,44 +227,44 @@ void node::note_failed(const attach_request& wanted, const error& why) {
                            to_string(why));
 }
 
-void node::adopt(const served_space& made) {
+void node::adopt(const served_namespace& made) {
   if (state_.index_of(made.spec.id()))
     return; // two clients requested it
-  children_.add_made(made, state_.add_space(made.spec));
+  children_.add_made(made, state_.add_namespace(made.spec));
   for (const auto& x : made.ranks) {
     monitor(x.worker);
     monitor(x.allocator);
   }
 }
 
-caf::result<void> node::leave_space(const leave_space_request& x) {
-  const auto closed = state_.close_space(x.space, x.force, clock().now());
+caf::result<void> node::leave_namespace(const leave_namespace_request& x) {
+  const auto closed = state_.close_namespace(x.ns, x.force, clock().now());
   release_disconnected();
   return to_caf(closed);
 }
 
-caf::result<void> node::unbind_space(const namespace_id& space) {
-  const auto index = state_.index_of(space);
+caf::result<void> node::unbind_namespace(const namespace_id& ns) {
+  const auto index = state_.index_of(ns);
   if (!index)
     return to_caf(error{errc::unknown_namespace, "no such namespace"});
   auto promise = make_response_promise();
-  closing_spaces_.push_back({*index, space, promise});
+  closing_namespaces_.push_back({*index, ns, promise});
   let_go();
   return promise;
 }
 
 void node::let_go() {
-  std::erase_if(closing_spaces_, [this](closing_space& x) {
+  std::erase_if(closing_namespaces_, [this](closing_namespace& x) {
     if (std::ranges::any_of(disconnected_,
-                            [&](const auto& gone) { return gone.second.space == x.space && !gone.second.overdue; }))
+                            [&](const auto& gone) { return gone.second.ns == x.ns && !gone.second.overdue; }))
       return false;
     for (const auto& rank : children_.ranks())
-      if (rank.space == x.space) {
+      if (rank.ns == x.ns) {
         demonitor(rank.worker.address());
         demonitor(rank.allocator.address());
       }
-    children_.remove_ranks(x.space);
-    state_.remove_space(x.id);
+    children_.remove_ranks(x.ns);
+    state_.remove_namespace(x.id);
     x.promise.deliver(caf::unit);
     return true;
   });
@@ -285,7 +286,7 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
                                                        std::move(from.process),
                                                        {},
                                                        {},
-                                                       arrived->space,
+                                                       arrived->ns,
                                                        from.elsewhere,
                                                        from.ends_itself,
                                                        !wanted.cluster.empty()})
@@ -293,32 +294,32 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
   attached.name = wanted.client_name;
   attached.process_id = from.number;
   attached.since = clock().now();
-  const auto& space = children_.spaces[arrived->space];
+  const auto& ns = children_.served[arrived->ns];
   attach_reply reply;
   reply.owner = arrived->owner;
   reply.node_name = options_->node_name;
-  reply.space_id = space.id();
-  reply.space = space;
-  reply.space.salt.clear();
+  reply.ns_id = ns.id();
+  reply.ns = ns;
+  reply.ns.salt.clear();
   reply.limits = {options_->memory.client_bytes, options_->registry.max_batch_keys, options_->io.max_batch_pages,
                   options_->registry.lease_max, options_->registry.reservation_deadline};
   if (children_.extents) {
     const auto& facts = children_.extents->info();
     reply.arena = {facts.bytes, facts.extent_bytes, facts.name};
-    reply.limits.pinned_bytes = pinned_bytes_max(*options_, facts, space.geometry.page_bytes());
+    reply.limits.pinned_bytes = pinned_bytes_max(*options_, facts, ns.geometry.page_bytes());
   }
-  welcome(attached, arrived->space, reply);
+  welcome(attached, arrived->ns, reply);
   // The descriptors are stored before the reply is sent, so they arrive with it, or before.
   if (from.handover)
     from.handover->put(std::move(from.arena));
   log::get("node")->info("client attached: '{}' (process {}{}) as {:016x} to namespace '{}'", wanted.client_name,
-                         from.number, from.elsewhere ? ", without shared memory" : "", reply.owner, reply.space.name);
+                         from.number, from.elsewhere ? ", without shared memory" : "", reply.owner, reply.ns.name);
   return reply;
 }
 
-void node::welcome(client& x, std::size_t space, attach_reply& reply) {
+void node::welcome(client& x, std::size_t ns, attach_reply& reply) {
   x.rights =
-      std::make_shared<client_rights>(client_scope{reply.owner, reply.space_id, reply.limits.batch_keys,
+      std::make_shared<client_rights>(client_scope{reply.owner, reply.ns_id, reply.limits.batch_keys,
                                                    reply.limits.batch_pages, options_->actors.max_requests, x.is_node});
   if (peers_ && !x.is_node) {
     x.cluster = spawn_actor<client_cluster>(system(), x.rights, peers_, address(), x.handle.node());
@@ -328,9 +329,9 @@ void node::welcome(client& x, std::size_t space, attach_reply& reply) {
     x.shards.push_back(spawn_actor<client_shard>(system(), x.rights, shard, address(), x.handle.node()));
   reply.shards = x.shards;
   if (x.elsewhere)
-    return welcome_elsewhere(x, space, reply);
+    return welcome_elsewhere(x, ns, reply);
   for (const auto& rank : children_.ranks()) {
-    if (rank.space != space)
+    if (rank.ns != ns)
       continue;
     x.workers.push_back(
         spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(), x.handle.node()));
@@ -338,20 +339,20 @@ void node::welcome(client& x, std::size_t space, attach_reply& reply) {
   }
 }
 
-void node::welcome_elsewhere(client& x, std::size_t space, attach_reply& reply) {
+void node::welcome_elsewhere(client& x, std::size_t ns, attach_reply& reply) {
   const auto presence = std::make_shared<std::atomic<std::uint32_t>>(0);
   x.process = std::make_unique<remote_watch>(presence);
   reply.arena = {};
   reply.arena.elsewhere = true;
   reply.arena.movers.items = host_addresses();
-  const auto page_bytes = reply.space.geometry.page_bytes();
+  const auto page_bytes = reply.ns.geometry.page_bytes();
   const remote_options how{io::slot_bytes(page_bytes), options_->remote.window_bytes, options_->remote.stall_time};
   for (const auto& rank : children_.ranks()) {
-    if (rank.space != space)
+    if (rank.ns != ns)
       continue;
     ++*presence;
     x.remotes.push_back(spawn_actor<remote_worker>(
-        system(), remote_worker_parts{reply.owner, reply.space_id, rank.rank, page_bytes, rank.worker, node_actor(this),
+        system(), remote_worker_parts{reply.owner, reply.ns_id, rank.rank, page_bytes, rank.worker, node_actor(this),
                                       children_.extents, children_.mover, presence, how, remote_totals_}));
     x.workers.push_back(spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(),
                                                    x.handle.node(), x.remotes.back()));
@@ -371,8 +372,8 @@ caf::result<cluster_welcome> node::meet(const cluster_hello& other) {
     return to_caf(taken.error());
   }
   cluster_welcome out{self, {}};
-  for (const auto& space : state_.open_spaces())
-    out.spaces.push_back({space.id(), space.name});
+  for (const auto& ns : state_.open_namespaces())
+    out.namespaces.push_back({ns.id(), ns.name});
   return out;
 }
 
@@ -417,7 +418,7 @@ void node::release_disconnected() {
     end_fronts(left.mapped());
     const auto& disconnected =
         disconnected_
-            .emplace(gone.owner, disconnected_client{std::move(left.mapped().process), left.mapped().space, false,
+            .emplace(gone.owner, disconnected_client{std::move(left.mapped().process), left.mapped().ns, false,
                                                      left.mapped().elsewhere, std::move(left.mapped().remotes),
                                                      left.mapped().name, left.mapped().process_id})
             .first->second;
@@ -492,10 +493,10 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
   stats.remote = remote_totals_->sum();
   for (const auto& [owner, x] : clients_)
     stats.attached.push_back(
-        {x.name, children_.spaces[x.space].name, x.process_id, x.elsewhere, duration(clock().now() - x.since)});
+        {x.name, children_.served[x.ns].name, x.process_id, x.elsewhere, duration(clock().now() - x.since)});
   for (const auto& x : children_.ranks()) {
-    const auto& space = children_.spaces[x.space];
-    stats.ranks.push_back({space.id(), space.name, x.rank, {}, {}});
+    const auto& ns = children_.served[x.ns];
+    stats.ranks.push_back({ns.id(), ns.name, x.rank, {}, {}});
   }
   // Two answers per rank, one sum over the shards, and the statistics of the cluster.
   const auto all = gather(2 + 2 * children_.ranks().size(), std::move(stats),
@@ -560,7 +561,7 @@ void node::log_statistics(const node_stats& stats) const {
   for (const auto& x : stats.ranks)
     logger->info("namespace '{}' rank {}: {} slots free, {} reserved, {} live, {} quarantined; read {} and wrote {} "
                  "pages, {} failed",
-                 x.space_name, x.rank, x.slots.free, x.slots.reserved, x.slots.live, x.slots.quarantined,
+                 x.namespace_name, x.rank, x.slots.free, x.slots.reserved, x.slots.live, x.slots.quarantined,
                  x.io.read_pages, x.io.written_pages, x.io.failed);
 }
 
@@ -570,7 +571,7 @@ void node::on_exit() {
     x.deliver(to_caf(ended));
   counting_.fail_all(ended);
   making_.fail_all(ended);
-  for (auto& x : std::exchange(closing_spaces_, {}))
+  for (auto& x : std::exchange(closing_namespaces_, {}))
     x.promise.deliver(to_caf(ended));
   for (const auto& x : children_.all()) {
     demonitor(x.handle.address());

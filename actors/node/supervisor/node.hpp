@@ -54,7 +54,7 @@ private:
     std::unique_ptr<watched_process> process;
     std::vector<client_shard_actor> shards;
     std::vector<client_worker_actor> workers;
-    std::size_t space = 0;
+    std::size_t ns = 0;
     /// The client cannot map the arena, because it attaches over TCP or from another host; `remotes` then has one
     /// worker for each rank.
     bool elsewhere = false;
@@ -74,7 +74,7 @@ private:
   /// A disconnected client that is not quiesced.
   struct disconnected_client {
     std::unique_ptr<watched_process> process;
-    std::size_t space = 0;
+    std::size_t ns = 0;
     /// The time by which it should have been quiesced has passed. Requests that wait only for it continue; the memory
     /// that it may access stays reserved for it.
     bool overdue = false;
@@ -88,8 +88,8 @@ private:
   };
 
   /// A namespace that is being removed, with the request that is answered when nothing of it is in use.
-  struct closing_space {
-    std::size_t space = 0;
+  struct closing_namespace {
+    std::size_t ns = 0;
     namespace_id id;
     caf::response_promise promise;
   };
@@ -122,16 +122,16 @@ private:
   caf::result<attach_reply> make_and_admit(const attach_request& wanted, const caf::actor& link, origin from);
   /// Logs what this host lacks for a client; otherwise only the client would know.
   void note_failed(const attach_request& wanted, const error& why);
-  void adopt(const served_space& made);
-  caf::result<void> leave_space(const leave_space_request& x);
-  caf::result<void> unbind_space(const namespace_id& space);
+  void adopt(const served_namespace& made);
+  caf::result<void> leave_namespace(const leave_namespace_request& x);
+  caf::result<void> unbind_namespace(const namespace_id& ns);
   /// Ends what serves removed namespaces, as soon as no client that was attached to them accesses their memory, or the
   /// remaining such clients are overdue.
   void let_go();
   /// Spawns the proxies of this client and names them in the reply.
-  void welcome(client& x, std::size_t space, attach_reply& reply);
+  void welcome(client& x, std::size_t ns, attach_reply& reply);
   /// As `welcome`, for a client that cannot map the arena.
-  void welcome_elsewhere(client& x, std::size_t space, attach_reply& reply);
+  void welcome_elsewhere(client& x, std::size_t ns, attach_reply& reply);
   caf::result<cluster_welcome> meet(const cluster_hello& other);
   caf::result<void> leave(owner_id owner, const caf::actor& link);
   /// Handles a remote client whose memory cannot be reached any more.
@@ -169,7 +169,7 @@ private:
   std::shared_ptr<const connected_peers> local_peers_;
   /// Disconnected clients that are not quiesced.
   std::unordered_map<owner_id, disconnected_client> disconnected_;
-  std::vector<closing_space> closing_spaces_;
+  std::vector<closing_namespace> closing_namespaces_;
   /// Attachments that wait for the creation of their namespace.
   open_promises making_;
   /// The time of the next check of disconnected clients, if one is scheduled.

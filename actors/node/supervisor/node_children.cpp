@@ -11,27 +11,27 @@ void node_children::add_shard(const registry_actor& x) {
 }
 
 void node_children::add_rank(const node_rank& x) {
-  const auto where = " of rank " + std::to_string(x.rank) + " of namespace '" + spaces.at(x.space).name + "'";
+  const auto where = " of rank " + std::to_string(x.rank) + " of namespace '" + served.at(x.ns).name + "'";
   add({"the allocator" + where, caf::actor_cast<caf::actor>(x.allocator), "the record of free slots is lost", false,
        false});
   add({"the io worker" + where, caf::actor_cast<caf::actor>(x.worker), "its pages cannot be reached", true, true});
   ranks_.push_back(x);
 }
 
-void node_children::add_made(const served_space& x, std::size_t at) {
-  spaces.resize(std::max(spaces.size(), at + 1));
-  spaces[at] = x.spec;
+void node_children::add_made(const served_namespace& x, std::size_t at) {
+  served.resize(std::max(served.size(), at + 1));
+  served[at] = x.spec;
   for (const auto& rank : x.ranks)
     add_rank({at, rank.rank, rank.slots, rank.worker, rank.allocator, false, rank.slab});
 }
 
-void node_children::remove_ranks(std::size_t space) {
+void node_children::remove_ranks(std::size_t ns) {
   for (const auto& x : ranks_)
-    if (x.space == space)
+    if (x.ns == ns)
       std::erase_if(all_, [&](const node_child& child) {
         return child.handle.address() == x.allocator.address() || child.handle.address() == x.worker.address();
       });
-  std::erase_if(ranks_, [&](const node_rank& x) { return x.space == space; });
+  std::erase_if(ranks_, [&](const node_rank& x) { return x.ns == ns; });
 }
 
 void node_children::add_metrics(const metrics_actor& x) {

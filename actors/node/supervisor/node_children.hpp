@@ -31,7 +31,7 @@ struct node_child {
 /// The actors that serve one rank of a namespace, of the config or created by a client.
 struct node_rank {
   /// Index of the namespace.
-  std::size_t space = 0;
+  std::size_t ns = 0;
   rank_number rank = 0;
   std::uint64_t slots = 0;
   io_worker_actor worker;
@@ -48,7 +48,7 @@ class node_children {
 public:
   /// The namespaces of the config, then those that clients have created. A removed namespace keeps its index, without
   /// ranks, until another one reuses it.
-  std::vector<namespace_spec> spaces;
+  std::vector<namespace_spec> served;
   /// Creates namespaces; null where they cannot be created.
   namespaces_actor namespaces;
   /// The memory for pages, shared by the io workers. Null only where there are no ranks.
@@ -60,9 +60,9 @@ public:
   void add_shard(const registry_actor& x);
   void add_rank(const node_rank& x);
   /// Adds a namespace that a client has created, at index `at`, which is the next one or that of a removed namespace.
-  void add_made(const served_space& x, std::size_t at);
+  void add_made(const served_namespace& x, std::size_t at);
   /// Removes the ranks of the namespace from the children.
-  void remove_ranks(std::size_t space);
+  void remove_ranks(std::size_t ns);
   void add_metrics(const metrics_actor& x);
 
   /// The children in the order in which they were added, which is also the order in which they end.

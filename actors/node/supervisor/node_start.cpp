@@ -12,10 +12,10 @@
 #include "actors/node/supervisor/directory_claim.hpp"
 #include "actors/node/supervisor/index_restore.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
+#include "actors/node/supervisor/namespace_manager.hpp"
+#include "actors/node/supervisor/namespace_terms.hpp"
 #include "actors/node/supervisor/node.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
-#include "actors/node/supervisor/space_keeper.hpp"
-#include "actors/node/supervisor/space_terms.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/remote_transport.hpp"
 #include "actors/support/spawn_with_thread.hpp"
@@ -71,8 +71,7 @@ allocator_actor spawn_allocator(caf::actor_system& system, const config::node_co
   auto wanted = options_for_slots(static_cast<slot_number>(rank.slots), options.storage.low_watermark,
                                   options.storage.high_watermark);
   wanted.elastic = rank.worker->options.memory_only;
-  return spawn_actor<allocator>(system, wanted, options.namespaces[rank.space].id(), rank.rank, worker,
-                                std::move(memory));
+  return spawn_actor<allocator>(system, wanted, options.namespaces[rank.ns].id(), rank.rank, worker, std::move(memory));
 }
 
 // The config is validated before there is an allocator, so its constant must match.
@@ -175,9 +174,9 @@ result<std::vector<opened_rank>> open_ranks(const config::node_config& options, 
                                             const std::shared_ptr<scrub_pace>& pace,
                                             const std::shared_ptr<const write_gate>& gate) {
   std::vector<opened_rank> out;
-  for (std::size_t space = 0; space < options.namespaces.size(); ++space)
-    for (rank_number rank = 0; rank < options.namespaces[space].world_size; ++rank) {
-      auto opened = open_rank(options, space, rank, extents, gate);
+  for (std::size_t ns = 0; ns < options.namespaces.size(); ++ns)
+    for (rank_number rank = 0; rank < options.namespaces[ns].world_size; ++rank) {
+      auto opened = open_rank(options, ns, rank, extents, gate);
       if (!opened)
         return tl::unexpected<error>(opened.error());
       auto share = memory_of(*opened, memory);
@@ -200,14 +199,14 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
     x.worker->condition = condition;
     x.worker->broker = broker;
     condition->add_slab(x.worker->name);
-    x.worker->options.resident = residence.add(x.worker->name.space, x.rank, x.slots);
+    x.worker->options.resident = residence.add(x.worker->name.ns, x.rank, x.slots);
     const auto holder = x.worker->name;
     const auto worker = spawn_actor<io_worker>(system, x.worker);
-    caf::anon_send(broker, memory_holder{holder.space, holder.rank, worker});
+    caf::anon_send(broker, memory_holder{holder.ns, holder.rank, worker});
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
-    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, x.worker->options.listens(), x.slab});
+    children.add_rank({x.ns, x.rank, x.slots, worker, slot_owner, x.worker->options.listens(), x.slab});
     out.push_back(
-        {options.namespaces[x.space].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
+        {options.namespaces[x.ns].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
   }
   return out;
 }
@@ -219,7 +218,7 @@ void introduce(const node_children& children, const std::vector<known_rank>& ran
   peers.shards = children.shards();
   for (const auto& x : ranks) {
     peers.allocators.push_back(x.allocator);
-    peers.spaces.push_back(x.space);
+    peers.namespaces.push_back(x.ns);
     peers.ranks.push_back(x.rank);
   }
   // In the same order as `ranks`; workers that need no notices of lookups are left out.
@@ -240,19 +239,19 @@ result<void> notify_shards(caf::actor_system& system, const std::vector<registry
   caf::scoped_actor self{system};
   for (const auto& shard : shards)
     for (const auto& x : ranks)
-      self->request(shard, caf::infinite, add_rank_request{x.space, x.rank, x.slots, x.allocator, x.incarnation, {}})
+      self->request(shard, caf::infinite, add_rank_request{x.ns, x.rank, x.slots, x.allocator, x.incarnation, {}})
           .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
   return outcome;
 }
 
 namespaces_config config_of_namespaces(const std::shared_ptr<const config::node_config>& config,
                                        const node_children& children, const std::vector<known_rank>& own_ranks,
-                                       const shared_budget& memory, const space_keeper_actor& keeper) {
+                                       const shared_budget& memory, const namespace_manager_actor& keeper) {
   const auto& options = *config;
   namespaces_config out;
   out.keeper = keeper;
-  out.judge = [config, arena = children.extents->info()](const namespace_spec& space) {
-    return judge_space(*config, arena, space);
+  out.judge = [config, arena = children.extents->info()](const namespace_spec& ns) {
+    return judge_namespace(*config, arena, ns);
   };
   out.memory = memory;
   out.own = options.namespaces;
@@ -268,7 +267,7 @@ namespaces_config config_of_namespaces(const std::shared_ptr<const config::node_
 }
 
 /// Removes files of namespaces that clients had created and that no longer exist. Blocks.
-result<void> sweep_made_slabs(caf::actor_system& system, const space_keeper_actor& keeper) {
+result<void> sweep_made_slabs(caf::actor_system& system, const namespace_manager_actor& keeper) {
   result<void> outcome;
   caf::scoped_actor self{system};
   self->request(keeper, caf::infinite, restored_atom_v)
@@ -410,7 +409,7 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   // Destroyed before the lock, the claim and the store.
   begun_node begun(system);
   auto& children = begun.children;
-  children.spaces = options.namespaces;
+  children.served = options.namespaces;
   children.extents = *extents;
   children.mover = *mover;
   const auto latencies = std::make_shared<request_latencies>();
@@ -432,13 +431,13 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
 
   const auto shared_options = std::make_shared<const config::node_config>(options);
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
-  const auto kept = spawn_with_thread<space_keeper>(
+  const auto kept = spawn_with_thread<namespace_manager>(
       system, "the thread that creates slab files",
-      space_keeper_options{shared_options, open_space_files(shared_options, *extents, gate), disk, memory, meters,
-                           condition, residence, children.shards(), broker, pace});
+      namespace_manager_options{shared_options, open_namespace_files(shared_options, *extents, gate), disk, memory,
+                                meters, condition, residence, children.shards(), broker, pace});
   if (!kept)
     return tl::unexpected<error>(kept.error());
-  const space_keeper_actor& keeper = *kept;
+  const namespace_manager_actor& keeper = *kept;
   children.add({"the keeper of namespaces that clients create", caf::actor_cast<caf::actor>(keeper),
                 "their slab files could not grow, nor be distinguished from others"});
   auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);
@@ -459,32 +458,20 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
     return tl::unexpected<error>(swept.error());
   run_time.made = known.made;
   for (const auto& x : known.made)
-    children.add_made(x, children.spaces.size());
-  const auto spaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
-  children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
+    children.add_made(x, children.served.size());
+  const auto ns_actor = spawn_actor<namespaces>(system, run_time, known.namespaces, known.ranks);
+  children.add({"the namespaces actor", caf::actor_cast<caf::actor>(ns_actor),
                 "ranks that clients register could not be distinguished from those of others"});
-  children.namespaces = spaces;
+  children.namespaces = ns_actor;
   const auto outgoing =
       std::make_shared<outgoing_budget>(options.actors.max_message_bytes, options.handshake.memory_bytes);
   const auto handshakes = spawn_directory(system, options, *store, known.handshakes, outgoing, children);
-  node_services services{{},
-                         {},
-                         children.shards(),
-                         spaces,
-                         meters,
-                         {},
-                         memory,
-                         condition,
-                         key_secret(*store),
-                         run_time.names,
-                         disk,
-                         handshakes,
-                         *extents,
-                         std::move(lmcache),
-                         std::move(opened),
+  node_services services{{},       {},         children.shards(), ns_actor,           meters,
+                         {},       memory,     condition,         key_secret(*store), run_time.names,
+                         disk,     handshakes, *extents,          std::move(lmcache), std::move(opened),
                          latencies};
   for (const auto& x : options.namespaces)
-    services.own_spaces.push_back(x.id());
+    services.own_namespaces.push_back(x.id());
   auto all = handles_of(children);
   auto supervisor = spawn_actor<node>(system, shared_options, children, watch_process,
                                       node_watch(condition, memory, gate, *extents), services.peers);

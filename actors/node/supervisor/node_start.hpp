@@ -52,7 +52,7 @@ struct node_services {
   namespaces_actor namespaces;
   metrics_actor metrics;
   /// The namespaces of the config, whose pages lie in the node's own slabs.
-  std::vector<namespace_id> own_spaces;
+  std::vector<namespace_id> own_namespaces;
   /// The budget for memory of ranks, keys and leases.
   shared_budget memory;
   /// Whether the node is degraded.

@@ -1,26 +1,26 @@
 #include "actors/node/supervisor/node_state.hpp"
 
-#include "actors/node/supervisor/space_terms.hpp"
+#include "actors/node/supervisor/namespace_terms.hpp"
 
 #include <algorithm>
 
 namespace troupe {
 
 node_state::node_state(options how) : options_(std::move(how)) {
-  for (const auto& x : options_.spaces)
-    spaces_.push_back({x, x.id(), space_entry::phase::open, true});
+  for (const auto& x : options_.namespaces)
+    namespaces_.push_back({x, x.id(), namespace_entry::phase::open, true});
 }
 
-result<std::size_t> node_state::space_named(const std::string& name) const {
-  const auto wanted = [&](const space_entry& x) {
-    return x.state == space_entry::phase::open && (name.empty() || x.spec.name == name);
+result<std::size_t> node_state::namespace_named(const std::string& name) const {
+  const auto wanted = [&](const namespace_entry& x) {
+    return x.state == namespace_entry::phase::open && (name.empty() || x.spec.name == name);
   };
-  const auto found = std::ranges::find_if(spaces_, wanted);
-  if (found != spaces_.end())
-    return static_cast<std::size_t>(found - spaces_.begin());
+  const auto found = std::ranges::find_if(namespaces_, wanted);
+  if (found != namespaces_.end())
+    return static_cast<std::size_t>(found - namespaces_.begin());
   std::string known;
-  for (const auto& x : spaces_)
-    if (x.state == space_entry::phase::open)
+  for (const auto& x : namespaces_)
+    if (x.state == namespace_entry::phase::open)
       known.append(known.empty() ? "" : ", ").append(x.spec.name);
   if (known.empty())
     return fail(errc::unknown_namespace, "this node has no namespaces yet; attach with a complete identity to "
@@ -28,85 +28,86 @@ result<std::size_t> node_state::space_named(const std::string& name) const {
   return fail(errc::unknown_namespace, "no namespace '" + name + "' on this node; it has: " + known);
 }
 
-result<std::size_t> node_state::space_of(const caller& who) const {
-  if (!who.space)
-    return space_named(who.space_name);
-  const auto id = who.space->id();
+result<std::size_t> node_state::namespace_of(const caller& who) const {
+  if (!who.ns)
+    return namespace_named(who.namespace_name);
+  const auto id = who.ns->id();
   // The name may differ: pages of one identity are exchangeable, whatever the name.
-  for (std::size_t i = 0; i < spaces_.size(); ++i)
-    if (spaces_[i].id == id && spaces_[i].state == space_entry::phase::open)
+  for (std::size_t i = 0; i < namespaces_.size(); ++i)
+    if (namespaces_[i].id == id && namespaces_[i].state == namespace_entry::phase::open)
       return i;
-  for (const auto& x : spaces_) {
-    if (x.state == space_entry::phase::removed)
+  for (const auto& x : namespaces_) {
+    if (x.state == namespace_entry::phase::removed)
       continue;
     if (x.id == id)
       return fail(errc::busy, "namespace '" + x.spec.name + "' is being removed; try again in a moment");
-    if (x.spec.name == who.space->name)
+    if (x.spec.name == who.ns->name)
       return fail(errc::identity_mismatch,
                   "namespace '" + x.spec.name + "' of this node has another identity: it differs in " +
-                      differing_parts(x.spec, *who.space) + "; use another name, or the same settings");
+                      differing_parts(x.spec, *who.ns) + "; use another name, or the same settings");
   }
-  return fail(errc::unknown_namespace, "no namespace like '" + who.space->name + "' on this node");
+  return fail(errc::unknown_namespace, "no namespace like '" + who.ns->name + "' on this node");
 }
 
 bool node_state::is_to_make(const caller& who) const {
-  if (!who.make || !who.space || !fits(who))
+  if (!who.make || !who.ns || !fits(who))
     return false;
-  const auto found = space_of(who);
+  const auto found = namespace_of(who);
   return !found && found.error().code == errc::unknown_namespace;
 }
 
-std::vector<namespace_spec> node_state::open_spaces() const {
+std::vector<namespace_spec> node_state::open_namespaces() const {
   std::vector<namespace_spec> out;
-  for (const auto& x : spaces_)
-    if (x.state == space_entry::phase::open)
+  for (const auto& x : namespaces_)
+    if (x.state == namespace_entry::phase::open)
       out.push_back(x.spec);
   return out;
 }
 
-std::optional<std::size_t> node_state::index_of(const namespace_id& space) const {
-  for (std::size_t i = 0; i < spaces_.size(); ++i)
-    if (spaces_[i].id == space && spaces_[i].state != space_entry::phase::removed)
+std::optional<std::size_t> node_state::index_of(const namespace_id& ns) const {
+  for (std::size_t i = 0; i < namespaces_.size(); ++i)
+    if (namespaces_[i].id == ns && namespaces_[i].state != namespace_entry::phase::removed)
       return i;
   return std::nullopt;
 }
 
-std::size_t node_state::add_space(const namespace_spec& space) {
-  const auto free =
-      std::ranges::find_if(spaces_, [](const space_entry& x) { return x.state == space_entry::phase::removed; });
-  if (free == spaces_.end()) {
-    spaces_.push_back({space, space.id(), space_entry::phase::open, false});
-    return spaces_.size() - 1;
+std::size_t node_state::add_namespace(const namespace_spec& ns) {
+  const auto free = std::ranges::find_if(
+      namespaces_, [](const namespace_entry& x) { return x.state == namespace_entry::phase::removed; });
+  if (free == namespaces_.end()) {
+    namespaces_.push_back({ns, ns.id(), namespace_entry::phase::open, false});
+    return namespaces_.size() - 1;
   }
-  *free = {space, space.id(), space_entry::phase::open, false};
-  return static_cast<std::size_t>(free - spaces_.begin());
+  *free = {ns, ns.id(), namespace_entry::phase::open, false};
+  return static_cast<std::size_t>(free - namespaces_.begin());
 }
 
-result<void> node_state::close_space(const namespace_id& space, bool force, timestamp now) {
-  const auto index = index_of(space);
-  if (!index || spaces_[*index].own)
+result<void> node_state::close_namespace(const namespace_id& ns, bool force, timestamp now) {
+  const auto index = index_of(ns);
+  if (!index || namespaces_[*index].own)
     return fail(errc::unknown_namespace, "no client has created such a namespace");
   std::vector<link_number> attached;
   for (const auto& [owner, x] : clients_)
-    if (x.space == *index)
+    if (x.ns == *index)
       attached.push_back(x.link);
   if (!attached.empty() && !force)
     return fail(errc::busy, std::to_string(attached.size()) + " clients are attached to namespace '" +
-                                spaces_[*index].spec.name + "'; wait until they have detached, or force its removal");
+                                namespaces_[*index].spec.name +
+                                "'; wait until they have detached, or force its removal");
   for (const auto link : attached)
     disconnect(link, "its namespace is removed", now);
-  spaces_[*index].state = space_entry::phase::closed;
+  namespaces_[*index].state = namespace_entry::phase::closed;
   return {};
 }
 
-void node_state::reopen_space(const namespace_id& space) {
-  if (const auto index = index_of(space))
-    spaces_[*index].state = space_entry::phase::open;
+void node_state::reopen_namespace(const namespace_id& ns) {
+  if (const auto index = index_of(ns))
+    namespaces_[*index].state = namespace_entry::phase::open;
 }
 
-void node_state::remove_space(const namespace_id& space) {
-  if (const auto index = index_of(space))
-    spaces_[*index].state = space_entry::phase::removed;
+void node_state::remove_namespace(const namespace_id& ns) {
+  if (const auto index = index_of(ns))
+    namespaces_[*index].state = namespace_entry::phase::removed;
 }
 
 error node_state::too_many() const {
@@ -123,9 +124,9 @@ result<node_state::arrival> node_state::attach(const caller& who, link_number li
   if (who.protocol != options_.protocol)
     return fail(errc::unsupported, "the client speaks protocol " + std::to_string(who.protocol) + ", this node " +
                                        std::to_string(options_.protocol));
-  const auto space = space_of(who);
-  if (!space)
-    return tl::unexpected<error>(space.error());
+  const auto ns = namespace_of(who);
+  if (!ns)
+    return tl::unexpected<error>(ns.error());
   // The link may be attached already: the answer to its earlier request was lost, or took too long.
   disconnect(link, "attached again", now);
   if (clients_.size() + disconnected_.size() >= options_.max_clients)
@@ -133,8 +134,8 @@ result<node_state::arrival> node_state::attach(const caller& who, link_number li
   auto owner = options_.draw();
   while (owner == 0 || clients_.contains(owner) || disconnected_.contains(owner))
     owner = options_.draw();
-  clients_.emplace(owner, client{link, who.name, *space});
-  return arrival{owner, *space};
+  clients_.emplace(owner, client{link, who.name, *ns});
+  return arrival{owner, *ns};
 }
 
 result<void> node_state::leave(owner_id owner, link_number link, timestamp now) {

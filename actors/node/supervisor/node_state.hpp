@@ -38,7 +38,7 @@ public:
 
   struct options {
     /// The first namespace is the default of clients that name none.
-    std::vector<namespace_spec> spaces;
+    std::vector<namespace_spec> namespaces;
     std::uint32_t protocol = 0;
     /// The limit of attached and departed clients together.
     std::size_t max_clients = 1;
@@ -53,9 +53,9 @@ public:
     std::uint32_t protocol = 0;
     std::string name;
     /// Empty for the node's first namespace.
-    std::string space_name;
-    /// Set: the complete namespace; `space_name` is then ignored.
-    std::optional<namespace_spec> space{};
+    std::string namespace_name;
+    /// Set: the complete namespace; `namespace_name` is then ignored.
+    std::optional<namespace_spec> ns{};
     /// Create the namespace if it does not exist.
     bool make = false;
   };
@@ -70,7 +70,7 @@ public:
   struct arrival {
     owner_id owner = 0;
     /// The index of its namespace.
-    std::size_t space = 0;
+    std::size_t ns = 0;
   };
 
   explicit node_state(options how);
@@ -81,17 +81,17 @@ public:
 
   /// Adds a namespace to which clients may attach. Returns its index, which is that of a removed namespace or the next
   /// one.
-  std::size_t add_space(const namespace_spec& space);
+  std::size_t add_namespace(const namespace_spec& ns);
   /// Stops attachments to a namespace that is about to be removed. `busy` if clients are attached, unless `force`d:
   /// then they are disconnected. unknown_namespace if it was not added.
-  result<void> close_space(const namespace_id& space, bool force, timestamp now);
+  result<void> close_namespace(const namespace_id& ns, bool force, timestamp now);
   /// Allows attachments again; the namespace stays.
-  void reopen_space(const namespace_id& space);
+  void reopen_namespace(const namespace_id& ns);
   /// Removes a namespace whose memory none of its clients accesses any more.
-  void remove_space(const namespace_id& space);
-  std::optional<std::size_t> index_of(const namespace_id& space) const;
+  void remove_namespace(const namespace_id& ns);
+  std::optional<std::size_t> index_of(const namespace_id& ns) const;
   /// The namespaces to which clients may attach.
-  std::vector<namespace_spec> open_spaces() const;
+  std::vector<namespace_spec> open_namespaces() const;
 
   /// Attaches a client. Errors, with a sentence: unsupported, unknown_namespace, identity_mismatch, limit_exceeded or
   /// shutting_down. A link that was already attached is detached first, also when it is rejected for the limit: see
@@ -132,10 +132,10 @@ private:
   struct client {
     link_number link = 0;
     std::string name;
-    std::size_t space = 0;
+    std::size_t ns = 0;
   };
 
-  struct space_entry {
+  struct namespace_entry {
     namespace_spec spec;
     namespace_id id;
     enum class phase : std::uint8_t { open, closed, removed } state = phase::open;
@@ -149,14 +149,14 @@ private:
     bool overdue_notified = false;
   };
 
-  result<std::size_t> space_of(const caller& who) const;
-  result<std::size_t> space_named(const std::string& name) const;
+  result<std::size_t> namespace_of(const caller& who) const;
+  result<std::size_t> namespace_named(const std::string& name) const;
   bool fits(const caller& who) const { return !draining_ && who.protocol == options_.protocol; }
   error too_many() const;
   void disconnect(link_number link, const char* why, timestamp now);
 
   options options_;
-  std::vector<space_entry> spaces_;
+  std::vector<namespace_entry> namespaces_;
   std::unordered_map<owner_id, client> clients_;
   std::unordered_map<owner_id, disconnected_client> disconnected_;
   std::vector<departure> disconnected_clients_;

@@ -32,7 +32,7 @@ constexpr auto slab_patience = std::chrono::seconds(30);
 result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory) {
   const auto slots = rank.growth ? rank.growth->slots() : rank.slots;
   return memory_share::of(memory, slots * config::memory_per_slot,
-                          "rank " + std::to_string(rank.rank) + " of namespace \"" + rank.worker->name.space_name +
+                          "rank " + std::to_string(rank.rank) + " of namespace \"" + rank.worker->name.namespace_name +
                               "\" with " + std::to_string(slots) + " slots");
 }
 
@@ -44,12 +44,12 @@ std::uint64_t pinned_bytes_max(const config::node_config& options, const io::are
 namespace {
 
 /// The parts that every rank has.
-rank_parts begin_rank(const config::node_config& options, const namespace_spec& space, rank_number rank,
+rank_parts begin_rank(const config::node_config& options, const namespace_spec& ns, rank_number rank,
                       std::shared_ptr<io::extent_source> extents) {
   rank_parts out{0, rank, 0, 0, std::make_shared<io_worker_parts>()};
   auto& parts = *out.worker;
-  parts.name = {space.id(), space.name, rank};
-  parts.page_bytes = space.geometry.page_bytes();
+  parts.name = {ns.id(), ns.name, rank};
+  parts.page_bytes = ns.geometry.page_bytes();
   parts.extents = std::move(extents);
   auto& rules = parts.options;
   rules.slot_bytes = io::slot_bytes(parts.page_bytes);
@@ -71,7 +71,7 @@ void keep_in_memory(rank_parts& out) {
   out.slots = rules.slots;
   out.incarnation = fresh_incarnation();
   log::get("node")->info("namespace '{}' rank {}: in memory only, {} pages of {} bytes at most",
-                         out.worker->name.space_name, out.rank, rules.slots, rules.slot_bytes);
+                         out.worker->name.namespace_name, out.rank, rules.slots, rules.slot_bytes);
 }
 
 /// The growth of a file, allowed only while this node may write it.
@@ -95,9 +95,9 @@ private:
 
 /// Whether the file belongs to a rank of the config, whatever its contents.
 bool is_in_config(const config::node_config& options, const fs::path& file) {
-  return std::ranges::any_of(options.namespaces, [&](const namespace_spec& space) {
-    for (rank_number rank = 0; rank < space.world_size; ++rank)
-      if (slab_path(options, space, rank) == file)
+  return std::ranges::any_of(options.namespaces, [&](const namespace_spec& ns) {
+    for (rank_number rank = 0; rank < ns.world_size; ++rank)
+      if (slab_path(options, ns, rank) == file)
         return true;
     return false;
   });
@@ -111,7 +111,7 @@ void adopt_renamed_slab(const config::node_config& options, const io::slab_spec&
   if (!found || is_in_config(options, *found) || !check_gate(gate, "rename '" + found->string() + "'"))
     return;
   const auto logger = log::get("node");
-  const auto what = "slab file of namespace '" + wanted.space_name + "' has another name: " + found->string();
+  const auto what = "slab file of namespace '" + wanted.namespace_name + "' has another name: " + found->string();
   const auto advice =
       "to keep its pages, stop the node and run: mv '" + found->string() + "' '" + wanted.path.string() + "'";
   if (wanted.path != options.data_dir / wanted.path.filename())
@@ -133,8 +133,8 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   io::slab_store_options wanted;
   wanted.direct = options.storage.direct;
   wanted.patience = slab_patience;
-  slab.space = parts.name.space;
-  slab.space_name = parts.name.space_name;
+  slab.ns = parts.name.ns;
+  slab.namespace_name = parts.name.namespace_name;
   slab.rank = out.rank;
   slab.slot_bytes = rules.slot_bytes;
   wanted.slab = std::move(slab);
@@ -167,7 +167,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   if (!notified)
     return tl::unexpected<error>(notified.error());
   out.slab = std::move(*notified);
-  logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.space_name, out.rank,
+  logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.namespace_name, out.rank,
                out.growth ? std::to_string(out.growth->slots()) + " of " : "", traits.slots, traits.slot_bytes,
                traits.place, (*store)->describe());
   rules.slots = traits.slots;
@@ -185,11 +185,11 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
 
 } // namespace
 
-result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
+result<rank_parts> open_rank(const config::node_config& options, std::size_t namespace_index, rank_number rank,
                              std::shared_ptr<io::extent_source> extents, std::shared_ptr<const write_gate> gate) {
-  const auto& space = options.namespaces[space_index];
-  auto out = begin_rank(options, space, rank, std::move(extents));
-  out.space = space_index;
+  const auto& ns = options.namespaces[namespace_index];
+  auto out = begin_rank(options, ns, rank, std::move(extents));
+  out.ns = namespace_index;
   const auto& storage = options.storage.ranks[rank];
   out.worker->numa_node = storage.numa_node;
   if (storage.slab_bytes == 0 || !keeps_slabs(options)) {
@@ -197,10 +197,10 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
     return out;
   }
   io::slab_spec slab;
-  slab.path = slab_path(options, space, rank);
+  slab.path = slab_path(options, ns, rank);
   slab.slots = config::slab_slots(storage.slab_bytes, out.worker->page_bytes);
   auto kept = keep_in_slab(options, out, std::move(slab),
-                           "io-" + std::to_string(space_index) + "-" + std::to_string(rank), std::move(gate));
+                           "io-" + std::to_string(namespace_index) + "-" + std::to_string(rank), std::move(gate));
   if (!kept)
     return tl::unexpected<error>(kept.error());
   return out;
@@ -213,16 +213,16 @@ std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t p
   return std::min((options.storage.disk_bytes - io::slab_tail_bytes) / io::slot_bytes(page_bytes), numbers);
 }
 
-result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& space, rank_number rank,
+result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& ns, rank_number rank,
                                   std::uint64_t first_slots, std::shared_ptr<io::extent_source> extents,
                                   std::shared_ptr<const write_gate> gate) {
-  auto out = begin_rank(options, space, rank, std::move(extents));
+  auto out = begin_rank(options, ns, rank, std::move(extents));
   if (first_slots == 0) {
     keep_in_memory(out);
     return out;
   }
   io::slab_spec slab;
-  slab.path = made_slabs(options) / made_slab_name(space.id(), rank);
+  slab.path = made_slabs(options) / made_slab_name(ns.id(), rank);
   slab.slots = made_slots_max(options, out.worker->page_bytes);
   slab.grows = true;
   slab.first_slots = first_slots;

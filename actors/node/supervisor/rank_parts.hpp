@@ -19,7 +19,7 @@ namespace troupe {
 /// One rank of a namespace: its slab, and the parts that serve it.
 struct rank_parts {
   /// Index into the config's namespaces, for a rank of one of these.
-  std::size_t space = 0;
+  std::size_t ns = 0;
   rank_number rank = 0;
   std::uint64_t slots = 0;
   /// The incarnation of the storage of its pages.
@@ -44,7 +44,7 @@ std::uint64_t pinned_bytes_max(const config::node_config& options, const io::are
 /// Opens or creates the slab file with its io engine; without a slab file where the rank has no disk. Blocks, for some
 /// seconds where the slab is in use. `extents`: the source of memory for its pages. `gate`: whether the file may be
 /// written; null where no other node could take it over.
-result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
+result<rank_parts> open_rank(const config::node_config& options, std::size_t namespace_index, rank_number rank,
                              std::shared_ptr<io::extent_source> extents,
                              std::shared_ptr<const write_gate> gate = nullptr);
 
@@ -53,7 +53,7 @@ std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t p
 
 /// As `open_rank`, for a rank of a namespace that clients create. A new slab file starts with `first_slots` slots; 0:
 /// in memory only.
-result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& space, rank_number rank,
+result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& ns, rank_number rank,
                                   std::uint64_t first_slots, std::shared_ptr<io::extent_source> extents,
                                   std::shared_ptr<const write_gate> gate = nullptr);
 

@@ -19,10 +19,10 @@
 namespace troupe {
 
 /// Whether engines reach the namespace over an HF3FS protocol of this section, by the name they give or by none.
-bool serves_wire(const config::hf3fs_config& wires, const namespace_spec& space);
+bool serves_wire(const config::hf3fs_config& wires, const namespace_spec& ns);
 
 /// The creator of the namespace, also where its record does not say.
-store::space_origin origin_of(const store::namespace_record& record);
+store::stored_origin origin_of(const store::namespace_record& record);
 
 /// What a starting node knows, and compares stored records with.
 struct restore_terms {
@@ -55,10 +55,10 @@ public:
 
   /// Records that a rank of an admitted namespace has a slab file of the node with this incarnation, or none; stored
   /// records are compared with that.
-  void serve(const namespace_id& space, rank_number rank, incarnation_number incarnation);
+  void serve(const namespace_id& ns, rank_number rank, incarnation_number incarnation);
 
   /// An admitted namespace cannot be served, for `reason`.
-  void set_aside(const namespace_id& space, std::string reason);
+  void set_aside(const namespace_id& ns, std::string reason);
 
   /// The incarnation with which to register the rank, if at all. Ranks of the config are known already.
   std::optional<incarnation_number> admit(const store::rank_record& record);
@@ -70,7 +70,7 @@ public:
   store::write_batch take_changes() { return std::exchange(changes_, {}); }
   std::size_t change_bytes() const noexcept { return changes_.bytes(); }
 
-  struct absent_space {
+  struct absent_namespace {
     std::string name;
     std::string reason;
     /// Its page records were erased from the store.
@@ -80,7 +80,7 @@ public:
   };
 
   /// Namespaces that are stored but not served.
-  std::vector<absent_space> absent() const;
+  std::vector<absent_namespace> absent() const;
 
   /// The number of pages of served namespaces that were erased because a run did not use the index.
   std::uint64_t left_aside() const;
@@ -89,7 +89,7 @@ public:
   std::uint64_t outlived() const noexcept { return outlived_; }
 
 private:
-  struct space_entry {
+  struct namespace_entry {
     std::string name;
     /// Why it is not served; empty if it is.
     std::string absence;
@@ -101,18 +101,18 @@ private:
     std::uint64_t pages = 0;
   };
 
-  void erase_pages(const namespace_id& id, space_entry& space);
-  void forget(const namespace_id& id, space_entry& space);
+  void erase_pages(const namespace_id& id, namespace_entry& ns);
+  void forget(const namespace_id& id, namespace_entry& ns);
 
   restore_terms terms_;
-  std::map<namespace_id, space_entry> spaces_;
+  std::map<namespace_id, namespace_entry> namespaces_;
   std::map<std::pair<namespace_id, rank_number>, incarnation_number> ranks_;
   /// Namespaces that have pages but no record.
   std::set<namespace_id> orphans_;
   store::write_batch changes_;
   std::uint64_t outlived_ = 0;
   // The last namespace looked up, since pages are ordered by namespace.
-  space_entry* last_space_ = nullptr;
+  namespace_entry* last_namespace_ = nullptr;
   namespace_id last_id_;
 };
 

@@ -2,11 +2,11 @@
 
 namespace troupe {
 
-std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank) {
+std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& ns, rank_number rank) {
   auto directory = options.data_dir;
   if (const auto& storage = options.storage.ranks[rank]; storage.directory)
     directory /= *storage.directory;
-  return directory / (space.name + ".rank-" + std::to_string(rank) + ".slab");
+  return directory / (ns.name + ".rank-" + std::to_string(rank) + ".slab");
 }
 
 bool keeps_slabs(const config::node_config& options) {
@@ -21,8 +21,8 @@ std::filesystem::path made_slabs(const config::node_config& options) {
   return options.data_dir / "namespaces";
 }
 
-std::string made_slab_name(const namespace_id& space, rank_number rank) {
-  return to_string(space) + ".rank-" + std::to_string(rank) + ".slab";
+std::string made_slab_name(const namespace_id& ns, rank_number rank) {
+  return to_string(ns) + ".rank-" + std::to_string(rank) + ".slab";
 }
 
 result<shared_slab> shared_place(const config::node_config& options, const std::filesystem::path& slab,

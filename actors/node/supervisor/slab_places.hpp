@@ -13,7 +13,7 @@
 namespace troupe {
 
 /// The path of the slab file of a rank.
-std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
+std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& ns, rank_number rank);
 
 /// Whether ranks of the config's namespaces have slab files; those whose storage has no bytes have none.
 bool keeps_slabs(const config::node_config& options);
@@ -25,7 +25,7 @@ bool keeps_made_slabs(const config::node_config& options);
 std::filesystem::path made_slabs(const config::node_config& options);
 
 /// The file name of the slab of a rank there.
-std::string made_slab_name(const namespace_id& space, rank_number rank);
+std::string made_slab_name(const namespace_id& ns, rank_number rank);
 
 /// The description of a slab file for other nodes, where the storage is shared; empty where it is not.
 /// `invalid_argument` for a file outside the directory that all nodes share.

@@ -52,7 +52,7 @@ public:
     self_->request(node_, patience, wanted, caf::actor_cast<caf::actor>(self_))
         .receive([&](attach_reply& x) { reply_ = std::move(x), in = true; },
                  [](const caf::error& e) { std::cerr << to_string(from_caf(e)) << '\n'; });
-    return in && reply_.space.salt.empty() && !reply_.shards.empty() && !reply_.ranks.empty();
+    return in && reply_.ns.salt.empty() && !reply_.shards.empty() && !reply_.ranks.empty();
   }
 
   /// Whether the client's own handles answer.
@@ -81,8 +81,8 @@ public:
     const auto& shard = reply_.shards.front();
     const ticket other{reply_.owner + 1, 1};
     return refused(worker, place_atom_v, live) && refused(worker, fill_atom_v, fill_request{1, {}, patience}) &&
-           refused(worker, unpin_atom_v, pin_number{1}) && refused(shard, release_request{reply_.space_id, other, 0}) &&
-           refused(shard, commit_atom_v, finish_request{reply_.space_id, 0, other, {}}) &&
+           refused(worker, unpin_atom_v, pin_number{1}) && refused(shard, release_request{reply_.ns_id, other, 0}) &&
+           refused(shard, commit_atom_v, finish_request{reply_.ns_id, 0, other, {}}) &&
            refused(shard, match_request{namespace_id{1, 2}, {reply_.owner, 1}, {}, {}});
   }
 
@@ -93,7 +93,7 @@ public:
     frame_request everything{{}, std::chrono::seconds(1)};
     for (std::uint32_t slot = 0; slot < 100; ++slot)
       everything.pages.items.push_back({{slot, slot}, {slot, 1}});
-    children_request children{reply_.space_id, {}};
+    children_request children{reply_.ns_id, {}};
     for (std::uint64_t i = 1; i <= 20'000; ++i)
       children.changes.items.push_back({{i, i}, 1});
     const auto actors = everybody(self_->system(), node_->node());
@@ -108,14 +108,14 @@ public:
       say(x, written_atom_v, std::uint8_t{13}, std::string("forged"));
       say(x, written_atom_v, std::uint8_t{0}, std::string());
       say(x, drain_atom_v);
-      say(x, remove_namespace_request{reply_.space_id, true});
+      say(x, remove_namespace_request{reply_.ns_id, true});
       say(x, fence_atom_v, all);
       say(x, take_atom_v, std::uint32_t{5000}, duration(std::chrono::hours(1)));
       say(x, bind_atom_v, registry_peers{});
       say(x, owner_died_atom_v, reply_.owner);
-      say(x, evict_request{reply_.space_id, 0, 5000});
-      say(x, erase_request{reply_.space_id, all_ranks, {}});
-      say(x, clear_request{reply_.space_id, all_ranks, 0});
+      say(x, evict_request{reply_.ns_id, 0, 5000});
+      say(x, erase_request{reply_.ns_id, all_ranks, {}});
+      say(x, clear_request{reply_.ns_id, all_ranks, 0});
       say(x, fetch_atom_v, owner_id{5}, everything);
       say(x, unpin_atom_v, owner_id{5}, pin_number{1});
       say(x, owner_quiesced_atom_v, reply_.owner);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/sim_main/sim_main.hpp"
-#include "tests/simulation/space_client.hpp"
+#include "tests/simulation/namespace_client.hpp"
 #include "tests/simulation/turns.hpp"
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace troupe::simulation {
 
 /// A node on which clients make namespaces, which others remove while these are in use. In the end all of them are
 /// removed: nothing may be left of any, and each can be made again.
-class space_world {
+class namespace_world {
 public:
-  space_world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose);
-  ~space_world() { node_.kill(); }
+  namespace_world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose);
+  ~namespace_world() { node_.kill(); }
 
   sim_main::outcome run();
 
@@ -33,10 +33,10 @@ private:
   std::uint64_t seed_;
   std::uint64_t steps_;
   environment env_;
-  space_parameters p_;
+  namespace_parameters p_;
   random_source random_;
-  space_node node_;
-  std::vector<std::unique_ptr<space_client>> clients_;
+  namespace_node node_;
+  std::vector<std::unique_ptr<namespace_client>> clients_;
   turns turns_;
 };
 

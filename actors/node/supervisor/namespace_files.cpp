@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/space_files.hpp"
+#include "actors/node/supervisor/namespace_files.hpp"
 
 #include "base/log.hpp"
 
@@ -12,10 +12,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class real_space_files final : public space_files {
+class real_namespace_files final : public namespace_files {
 public:
-  real_space_files(std::shared_ptr<const config::node_config> options, std::shared_ptr<io::extent_source> extents,
-                   std::shared_ptr<const write_gate> gate)
+  real_namespace_files(std::shared_ptr<const config::node_config> options, std::shared_ptr<io::extent_source> extents,
+                       std::shared_ptr<const write_gate> gate)
       : options_(std::move(options)), extents_(std::move(extents)), gate_(std::move(gate)) {}
 
   std::vector<file> list() const override {
@@ -37,10 +37,10 @@ public:
     return fs::exists(made_slabs(*options_) / name, none);
   }
 
-  result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t first_slots) override {
-    if (auto may = check_gate(gate_.get(), "create a slab file of '" + space.name + "'"); !may)
+  result<rank_parts> open(const namespace_spec& ns, rank_number rank, std::uint64_t first_slots) override {
+    if (auto may = check_gate(gate_.get(), "create a slab file of '" + ns.name + "'"); !may)
       return tl::unexpected(std::move(may).error());
-    return open_made_rank(*options_, space, rank, first_slots, extents_, gate_);
+    return open_made_rank(*options_, ns, rank, first_slots, extents_, gate_);
   }
 
   void remove(const std::string& name) override {
@@ -61,10 +61,10 @@ private:
 
 } // namespace
 
-std::shared_ptr<space_files> open_space_files(std::shared_ptr<const config::node_config> options,
-                                              std::shared_ptr<io::extent_source> extents,
-                                              std::shared_ptr<const write_gate> gate) {
-  return std::make_shared<real_space_files>(std::move(options), std::move(extents), std::move(gate));
+std::shared_ptr<namespace_files> open_namespace_files(std::shared_ptr<const config::node_config> options,
+                                                      std::shared_ptr<io::extent_source> extents,
+                                                      std::shared_ptr<const write_gate> gate) {
+  return std::make_shared<real_namespace_files>(std::move(options), std::move(extents), std::move(gate));
 }
 
 } // namespace troupe

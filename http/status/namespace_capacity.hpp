@@ -9,7 +9,7 @@
 namespace troupe::http::node_status {
 
 /// The capacity of a namespace, and the tier that bounds it.
-struct space_capacity {
+struct namespace_capacity {
   /// Keys that can be complete: the pages of the rank with the least room.
   std::uint64_t keys = 0;
   /// The total of all ranks.
@@ -19,7 +19,7 @@ struct space_capacity {
   /// without ranks.
   std::string_view bounded_by;
 
-  friend bool operator==(const space_capacity&, const space_capacity&) = default;
+  friend bool operator==(const namespace_capacity&, const namespace_capacity&) = default;
 };
 
 /// The room of a node for pages of all namespaces.
@@ -32,7 +32,7 @@ struct room_of_node {
 
 /// The capacity as if all other namespaces were empty. `kept`: statistics of the allocators and io workers of its
 /// ranks, one per rank of `space.ranks`; null if the pages are in an engine's file.
-space_capacity capacity_of(const namespace_info& space, const std::vector<const rank_stats*>& kept,
-                           const room_of_node& room);
+namespace_capacity capacity_of(const namespace_info& ns, const std::vector<const rank_stats*>& kept,
+                               const room_of_node& room);
 
 } // namespace troupe::http::node_status

@@ -1,4 +1,4 @@
-#include "http/status/space_capacity.hpp"
+#include "http/status/namespace_capacity.hpp"
 
 #include <algorithm>
 
@@ -29,15 +29,14 @@ rank_capacity capacity_of_rank(const rank_stats& x, std::uint64_t ranks, const r
 
 } // namespace
 
-space_capacity capacity_of(const namespace_info& space, const std::vector<const rank_stats*>& kept,
-                           const room_of_node& room) {
-  space_capacity out;
-  const auto ranks = std::max<std::uint64_t>(space.ranks.size(), 1);
-  for (std::size_t i = 0; i < space.ranks.size(); ++i) {
+namespace_capacity capacity_of(const namespace_info& ns, const std::vector<const rank_stats*>& kept,
+                               const room_of_node& room) {
+  namespace_capacity out;
+  const auto ranks = std::max<std::uint64_t>(ns.ranks.size(), 1);
+  for (std::size_t i = 0; i < ns.ranks.size(); ++i) {
     const auto* const known = i < kept.size() ? kept[i] : nullptr;
-    const auto one = known != nullptr
-                         ? capacity_of_rank(*known, ranks, room)
-                         : rank_capacity{space.ranks.items[i].slots, space.spec.geometry.page_bytes(), "engine"};
+    const auto one = known != nullptr ? capacity_of_rank(*known, ranks, room)
+                                      : rank_capacity{ns.ranks.items[i].slots, ns.spec.geometry.page_bytes(), "engine"};
     if (out.bounded_by.empty() || one.pages < out.keys) {
       out.keys = one.pages;
       out.bounded_by = one.bounded_by;

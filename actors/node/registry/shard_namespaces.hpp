@@ -18,7 +18,7 @@
 namespace troupe {
 
 /// A namespace that was found, with its number in the shard.
-struct found_space {
+struct found_namespace {
   std::uint32_t number = 0;
   key_space& keys;
 };
@@ -29,9 +29,9 @@ struct found_space {
 ///
 /// A number belongs to one namespace from `add` to `remove`. From `hide` on it is not found by its id: a namespace that
 /// is being removed answers no requests while leases and reservations that refer to the number end.
-class shard_spaces {
+class shard_namespaces {
 public:
-  explicit shard_spaces(const registry_options& options) : options_(options) {}
+  explicit shard_namespaces(const registry_options& options) : options_(options) {}
 
   const registry_options& options() const noexcept { return options_; }
   coarse_clock& clock() noexcept { return clock_; }
@@ -48,38 +48,38 @@ public:
 
   const key_space* find(const namespace_id& id) const;
   result<std::uint32_t> number_of(const namespace_id& id) const;
-  result<found_space> find_space(const namespace_id& id) const;
+  result<found_namespace> find_namespace(const namespace_id& id) const;
   /// Returns the namespace if it and the rank exist.
-  result<found_space> find_rank(const namespace_id& id, rank_number rank) const;
+  result<found_namespace> find_rank(const namespace_id& id, rank_number rank) const;
 
   /// Returns the namespace if it has the rank (or the rank is `all_ranks`) and the keys are a valid batch, and the
   /// entry of each key.
-  result<found_space> find_keys(const namespace_id& id, rank_number rank, std::span<const key_digest> keys,
-                                std::vector<entry_index>& entries) const;
+  result<found_namespace> find_keys(const namespace_id& id, rank_number rank, std::span<const key_digest> keys,
+                                    std::vector<entry_index>& entries) const;
 
-  bool has(std::uint32_t number) const noexcept { return spaces_[number] != nullptr; }
+  bool has(std::uint32_t number) const noexcept { return namespaces_[number] != nullptr; }
   /// Also finds a namespace that is being removed.
-  key_space& at(std::uint32_t number) const noexcept { return *spaces_[number]; }
+  key_space& at(std::uint32_t number) const noexcept { return *namespaces_[number]; }
 
   /// Returns the lowest free number; the id must not be known.
-  std::uint32_t add(std::unique_ptr<key_space> space);
+  std::uint32_t add(std::unique_ptr<key_space> ns);
   void hide(const namespace_id& id) { numbers_.erase(id); }
   /// Frees the number; nothing may refer to it any more.
-  void remove(std::uint32_t number) noexcept { spaces_[number].reset(); }
+  void remove(std::uint32_t number) noexcept { namespaces_[number].reset(); }
   /// An upper bound of all numbers.
-  std::uint32_t end() const noexcept { return static_cast<std::uint32_t>(spaces_.size()); }
+  std::uint32_t end() const noexcept { return static_cast<std::uint32_t>(namespaces_.size()); }
 
   /// Includes namespaces that are being removed.
   template <class F>
   void for_each(F&& f) const {
-    for (std::uint32_t i = 0; i < spaces_.size(); ++i)
-      if (spaces_[i])
-        f(i, *spaces_[i]);
+    for (std::uint32_t i = 0; i < namespaces_.size(); ++i)
+      if (namespaces_[i])
+        f(i, *namespaces_[i]);
   }
 
-  std::optional<error> check_rank(const key_space& space, rank_number rank) const;
+  std::optional<error> check_rank(const key_space& ns, rank_number rank) const;
   /// As `check_rank`, but also accepts `all_ranks`.
-  std::optional<error> check_ranks(const key_space& space, rank_number rank) const;
+  std::optional<error> check_ranks(const key_space& ns, rank_number rank) const;
   std::optional<error> check_batch(std::size_t n) const;
   std::optional<error> check_keys(std::span<const key_digest> keys) const;
   static std::optional<error> check_duration(duration x, duration most, std::string_view what);
@@ -90,7 +90,7 @@ private:
   registry_options options_;
   coarse_clock clock_;
   /// Null where a namespace was removed.
-  std::vector<std::unique_ptr<key_space>> spaces_;
+  std::vector<std::unique_ptr<key_space>> namespaces_;
   /// Without namespaces that are being removed.
   std::unordered_map<namespace_id, std::uint32_t> numbers_;
   std::uint64_t refused_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/simulation/space_node.hpp"
+#include "tests/simulation/namespace_node.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -13,9 +13,9 @@ namespace troupe::simulation {
 
 /// A client that attaches to namespaces, creates them as it goes, and saves and loads pages with the messages of
 /// coordinators and copy engines. Its copies take time, and continue after its death until its process has ended.
-class space_client {
+class namespace_client {
 public:
-  space_client(environment& world, space_node& node, const space_parameters& p, std::uint32_t number);
+  namespace_client(environment& world, namespace_node& node, const namespace_parameters& p, std::uint32_t number);
 
   bool running() const noexcept { return running_; }
   void start();
@@ -30,15 +30,15 @@ public:
   std::size_t under_way() const noexcept { return busy_; }
 
   /// Attaches to this namespace, saves a page on each rank and loads it; answers what goes wrong, or nothing.
-  void try_out(std::size_t space, std::function<void(std::string)> done);
+  void try_out(std::size_t ns, std::function<void(std::string)> done);
 
 private:
   struct attachment {
     attach_reply reply;
-    std::size_t space = 0;
+    std::size_t ns = 0;
     /// By rank.
     std::vector<incarnation_number> incarnations;
-    std::shared_ptr<space_memory> memory;
+    std::shared_ptr<namespace_memory> memory;
     std::size_t copies = 0;
     bool over = false;
     std::int32_t process = 0;
@@ -65,7 +65,7 @@ private:
 
   void after(duration time, std::function<void()> run);
   void next();
-  void attach(std::size_t space, space_wish wish, std::function<void(errc)> then);
+  void attach(std::size_t ns, namespace_wish wish, std::function<void(errc)> then);
   void detach(attached x);
   void rest(const attached& x);
   task_ptr make_task();
@@ -92,8 +92,8 @@ private:
   std::function<bool()> while_there(const task& t) const;
 
   environment& world_;
-  space_node& node_;
-  const space_parameters& p_;
+  namespace_node& node_;
+  const namespace_parameters& p_;
   random_source random_;
   std::uint32_t number_;
   bool running_ = false;

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "actors/node/supervisor/space_files.hpp"
+#include "actors/node/supervisor/namespace_files.hpp"
 #include "tests/simulation/environment.hpp"
-#include "tests/simulation/space_memory.hpp"
-#include "tests/simulation/space_parameters.hpp"
+#include "tests/simulation/namespace_memory.hpp"
+#include "tests/simulation/namespace_parameters.hpp"
 
 #include <cstdint>
 #include <map>
@@ -15,20 +15,20 @@ namespace troupe::simulation {
 
 /// The folder with the slab files of clients' namespaces, and the disk below it. Outlives the node's process. A file
 /// that is removed while it is open still exists for its user.
-class space_folder {
+class namespace_folder {
 public:
-  space_folder(environment& world, const space_parameters& p);
+  namespace_folder(environment& world, const namespace_parameters& p);
 
   /// The store for a run of the node, over its memory.
-  std::shared_ptr<space_files> open(std::shared_ptr<space_memory> memory);
+  std::shared_ptr<namespace_files> open(std::shared_ptr<namespace_memory> memory);
   /// The node's process is killed: writes in progress are completed, or not, or partly.
   void crash();
 
   std::size_t files() const noexcept { return slabs_.size(); }
   /// The incarnation of the rank's file or memory; 0 if none was opened.
-  incarnation_number incarnation(const namespace_id& space, rank_number rank) const;
+  incarnation_number incarnation(const namespace_id& ns, rank_number rank) const;
   /// Files of that namespace.
-  std::size_t files_of(const namespace_id& space) const;
+  std::size_t files_of(const namespace_id& ns) const;
 
 private:
   struct slab {
@@ -45,7 +45,7 @@ private:
   class growth;
 
   environment& world_;
-  const space_parameters& p_;
+  const namespace_parameters& p_;
   random_source random_;
   std::map<std::string, std::shared_ptr<slab>> slabs_;
   std::map<std::string, incarnation_number> opened_;

@@ -14,9 +14,9 @@ namespace troupe::simulation {
 
 /// The arena of one run of a node. Copies there, by a client or by a disk, are registered with their place: no extent
 /// may be returned while one is in progress.
-class space_memory final : public io::extent_source {
+class namespace_memory final : public io::extent_source {
 public:
-  space_memory(environment& world, std::uint32_t extents, std::uint64_t extent_bytes);
+  namespace_memory(environment& world, std::uint32_t extents, std::uint64_t extent_bytes);
 
   result<io::extent> lend(std::optional<io::numa_node>) override;
   bool take_back(std::uint32_t number) override;

@@ -1,4 +1,4 @@
-#include "tests/simulation/space_client.hpp"
+#include "tests/simulation/namespace_client.hpp"
 
 #include "io/page.hpp"
 #include "tests/simulation/device.hpp"
@@ -21,12 +21,13 @@ std::string text_of(const page_ref& page, rank_number rank) {
 
 } // namespace
 
-space_client::space_client(environment& world, space_node& node, const space_parameters& p, std::uint32_t number)
+namespace_client::namespace_client(environment& world, namespace_node& node, const namespace_parameters& p,
+                                   std::uint32_t number)
     : world_(world), node_(node), p_(p), random_(world.random.fork()), number_(number) {}
 
 // -- life and death ---------------------------------------------------------------------------------------------------
 
-void space_client::start() {
+void namespace_client::start() {
   ++life_;
   running_ = true;
   busy_ = 0;
@@ -36,7 +37,7 @@ void space_client::start() {
     next();
 }
 
-void space_client::kill() {
+void namespace_client::kill() {
   if (!running_)
     return;
   running_ = false;
@@ -50,12 +51,12 @@ void space_client::kill() {
   at_ = nullptr;
 }
 
-void space_client::leave() {
+void namespace_client::leave() {
   if (running_ && at_)
     detach(at_);
 }
 
-void space_client::node_restarted() {
+void namespace_client::node_restarted() {
   at_ = nullptr;
   if (!running_)
     return;
@@ -66,7 +67,7 @@ void space_client::node_restarted() {
     next();
 }
 
-void space_client::after(duration time, std::function<void()> run) {
+void namespace_client::after(duration time, std::function<void()> run) {
   world_.schedule.after(time, [this, life = life_, run = std::move(run)] {
     if (life == life_)
       run();
@@ -75,14 +76,14 @@ void space_client::after(duration time, std::function<void()> run) {
   });
 }
 
-void space_client::next() {
+void namespace_client::next() {
   after(random_.skewed_time(microseconds(50), p_.think_time), [this] {
     if (world_.winding_down)
       return;
     if (!node_.running() || attaching_)
       return next();
     if (!at_) {
-      attach(random_.below(p_.spaces.size()), random_.one_in(6) ? space_wish::exact : space_wish::made,
+      attach(random_.below(p_.namespaces.size()), random_.one_in(6) ? namespace_wish::exact : namespace_wish::made,
              [this](errc) { next(); });
       return;
     }
@@ -98,21 +99,21 @@ void space_client::next() {
 
 // -- attachments ------------------------------------------------------------------------------------------------------
 
-void space_client::attach(std::size_t space, space_wish wish, std::function<void(errc)> then) {
+void namespace_client::attach(std::size_t ns, namespace_wish wish, std::function<void(errc)> then) {
   attaching_ = true;
   ++busy_;
-  const auto& spec = p_.spaces[space];
+  const auto& spec = p_.namespaces[ns];
   attach_request wanted;
   wanted.client_name = "client " + std::to_string(number_);
   wanted.process = process_;
   wanted.wish = wish;
-  wanted.space = spec;
-  if (wish == space_wish::made)
+  wanted.ns = spec;
+  if (wish == namespace_wish::made)
     node_.making(spec.id());
   const auto by = node_.new_asker();
   node_.ask(by, caf::actor_cast<caf::strong_actor_ptr>(node_.supervisor()),
             caf::make_message(wanted, caf::actor_cast<caf::actor>(by)),
-            [this, by, space, id = spec.id(), life = life_, process = process_, made = wish == space_wish::made,
+            [this, by, ns, id = spec.id(), life = life_, process = process_, made = wish == namespace_wish::made,
              then = std::move(then)](caf::message& answer) {
               const auto reply = answer_as<attach_reply>(answer);
               if (made)
@@ -130,7 +131,7 @@ void space_client::attach(std::size_t space, space_wish wish, std::function<void
                 return then(reply.error().code);
               at_ = std::make_shared<attachment>();
               at_->reply = *reply;
-              at_->space = space;
+              at_->ns = ns;
               at_->memory = node_.memory();
               at_->process = process;
               at_->by = by;
@@ -141,7 +142,7 @@ void space_client::attach(std::size_t space, space_wish wish, std::function<void
             });
 }
 
-void space_client::detach(attached x) {
+void namespace_client::detach(attached x) {
   if (x == at_)
     at_ = nullptr;
   if (std::exchange(x->over, true))
@@ -154,7 +155,7 @@ void space_client::detach(attached x) {
   rest(x);
 }
 
-void space_client::rest(const attached& x) {
+void namespace_client::rest(const attached& x) {
   if (x->over && x->copies == 0 && x->life == node_.life() && node_.running() && running_)
     node_.ask(x->by, caf::actor_cast<caf::strong_actor_ptr>(node_.supervisor()),
               caf::make_message(owner_quiesced_atom_v, x->reply.owner), [](caf::message&) {});
@@ -162,7 +163,7 @@ void space_client::rest(const attached& x) {
 
 // -- tasks ------------------------------------------------------------------------------------------------------------
 
-space_client::task_ptr space_client::make_task() {
+namespace_client::task_ptr namespace_client::make_task() {
   const auto t = std::make_shared<task>();
   t->at = at_;
   t->rank = random_.number(0, static_cast<std::uint32_t>(at_->reply.ranks.size()) - 1);
@@ -178,25 +179,25 @@ space_client::task_ptr space_client::make_task() {
   return t;
 }
 
-caf::strong_actor_ptr space_client::shard_of(const task& t) const {
+caf::strong_actor_ptr namespace_client::shard_of(const task& t) const {
   return caf::actor_cast<caf::strong_actor_ptr>(t.at->reply.shards[t.shard]);
 }
 
-caf::strong_actor_ptr space_client::worker_of(const task& t) const {
+caf::strong_actor_ptr namespace_client::worker_of(const task& t) const {
   return caf::actor_cast<caf::strong_actor_ptr>(t.at->reply.ranks[t.rank].worker);
 }
 
-std::vector<std::byte> space_client::content(const task& t, const key_digest& key) const {
-  const auto& spec = p_.spaces[t.at->space];
+std::vector<std::byte> namespace_client::content(const task& t, const key_digest& key) const {
+  const auto& spec = p_.namespaces[t.at->ns];
   return page_of({key.hi ^ t.at->incarnations[t.rank], key.lo}, t.rank, spec.geometry.page_bytes());
 }
 
-io::page_identity space_client::identity(const task& t, const page_ref& page) const {
-  const auto& spec = p_.spaces[t.at->space];
+io::page_identity namespace_client::identity(const task& t, const page_ref& page) const {
+  const auto& spec = p_.namespaces[t.at->ns];
   return {spec.id(), page.key, t.rank, page.where, spec.geometry.page_bytes()};
 }
 
-void space_client::ask(const task_ptr& t, const caf::strong_actor_ptr& to, caf::message what, asker::then done) {
+void namespace_client::ask(const task_ptr& t, const caf::strong_actor_ptr& to, caf::message what, asker::then done) {
   ++busy_;
   node_.ask(t->at->by, to, std::move(what), [this, life = life_, done = std::move(done)](caf::message& answer) {
     if (life != life_)
@@ -208,9 +209,9 @@ void space_client::ask(const task_ptr& t, const caf::strong_actor_ptr& to, caf::
 
 // -- saves ------------------------------------------------------------------------------------------------------------
 
-void space_client::save(const task_ptr& t) {
+void namespace_client::save(const task_ptr& t) {
   ask(t, shard_of(*t),
-      caf::make_message(reserve_request{t->at->reply.space_id, t->rank, t->name, p_.reservation, t->keys, {}}),
+      caf::make_message(reserve_request{t->at->reply.ns_id, t->rank, t->name, p_.reservation, t->keys, {}}),
       [this, t](caf::message& answer) {
         const auto reply = answer_as<reserve_reply>(answer);
         if (!reply)
@@ -229,7 +230,7 @@ void space_client::save(const task_ptr& t) {
       });
 }
 
-void space_client::place(const task_ptr& t) {
+void namespace_client::place(const task_ptr& t) {
   ask(t, worker_of(*t), caf::make_message(place_atom_v, frame_request{t->pages, p_.patience}),
       [this, t](caf::message& answer) {
         const auto reply = answer_as<frame_reply>(answer);
@@ -258,9 +259,9 @@ void space_client::place(const task_ptr& t) {
 }
 
 /// A device writes, first one half and then the other, as long as its process is there.
-void space_client::gather(const task_ptr& t, std::size_t i) {
+void namespace_client::gather(const task_ptr& t, std::size_t i) {
   const auto& where = t->pages[i];
-  const auto slot = io::slot_bytes(p_.spaces[t->at->space].geometry.page_bytes());
+  const auto slot = io::slot_bytes(p_.namespaces[t->at->ns].geometry.page_bytes());
   const auto number = t->at->memory->begin_copy(
       t->offsets[i], "client " + std::to_string(number_) + " gathers " + text_of(where, t->rank), while_there(*t));
   const auto bytes = t->at->memory->memory().subspan(t->offsets[i], slot);
@@ -281,11 +282,11 @@ void space_client::gather(const task_ptr& t, std::size_t i) {
       });
 }
 
-std::function<bool()> space_client::while_there(const task& t) const {
+std::function<bool()> namespace_client::while_there(const task& t) const {
   return [this, process = t.at->process] { return process == 0 || !node_.processes().gone(process, world_.now()); };
 }
 
-void space_client::copied(const task_ptr& t) {
+void namespace_client::copied(const task_ptr& t) {
   --t->at->copies;
   if (--t->copied == 0)
     fill(t);
@@ -293,7 +294,7 @@ void space_client::copied(const task_ptr& t) {
     rest(t->at);
 }
 
-void space_client::fill(const task_ptr& t) {
+void namespace_client::fill(const task_ptr& t) {
   ask(t, worker_of(*t), caf::make_message(fill_atom_v, fill_request{t->pin, t->gathered, std::chrono::seconds(5)}),
       [this, t](caf::message& answer) {
         const auto reply = answer_as<io_reply>(answer);
@@ -312,8 +313,8 @@ void space_client::fill(const task_ptr& t) {
   rest(t->at);
 }
 
-void space_client::commit(const task_ptr& t, const std::vector<page_ref>& pages) {
-  const auto& id = t->at->reply.space_id;
+void namespace_client::commit(const task_ptr& t, const std::vector<page_ref>& pages) {
+  const auto& id = t->at->reply.ns_id;
   for (const auto& x : pages)
     node_.committing(id, t->rank, t->at->incarnations[t->rank], x);
   ask(t, shard_of(*t), caf::make_message(commit_atom_v, finish_request{id, t->rank, t->name, pages}),
@@ -333,12 +334,11 @@ void space_client::commit(const task_ptr& t, const std::vector<page_ref>& pages)
       });
 }
 
-void space_client::abort(const task_ptr& t, const std::string& why) {
+void namespace_client::abort(const task_ptr& t, const std::string& why) {
   // Its handles may have ended with the namespace.
   if (t->at->over || t->at != at_)
     return t->done(why);
-  ask(t, shard_of(*t),
-      caf::make_message(abort_atom_v, finish_request{t->at->reply.space_id, t->rank, t->name, t->pages}),
+  ask(t, shard_of(*t), caf::make_message(abort_atom_v, finish_request{t->at->reply.ns_id, t->rank, t->name, t->pages}),
       [this, t, why](caf::message& answer) {
         if (const auto reply = answer_as<finish_reply>(answer);
             !reply && reply.error().code == errc::unreachable && t->at == at_) {
@@ -351,8 +351,8 @@ void space_client::abort(const task_ptr& t, const std::string& why) {
 
 // -- loads ------------------------------------------------------------------------------------------------------------
 
-void space_client::load(const task_ptr& t) {
-  const auto& id = t->at->reply.space_id;
+void namespace_client::load(const task_ptr& t) {
+  const auto& id = t->at->reply.ns_id;
   ask(t, shard_of(*t), caf::make_message(locate_request{id, t->rank, t->name, p_.lease, t->keys}),
       [this, t](caf::message& answer) {
         const auto reply = answer_as<locate_reply>(answer);
@@ -363,7 +363,7 @@ void space_client::load(const task_ptr& t) {
           if (reply->locations[i].code() != errc::ok)
             continue;
           const page_ref page{t->keys[i], reply->locations[i].where};
-          node_.notified(t->at->reply.space_id, t->rank, t->at->incarnations[t->rank], page);
+          node_.notified(t->at->reply.ns_id, t->rank, t->at->incarnations[t->rank], page);
           t->pages.push_back(page);
         }
         if (t->pages.empty())
@@ -372,7 +372,7 @@ void space_client::load(const task_ptr& t) {
       });
 }
 
-void space_client::fetch(const task_ptr& t) {
+void namespace_client::fetch(const task_ptr& t) {
   ask(t, worker_of(*t), caf::make_message(fetch_atom_v, frame_request{t->pages, p_.patience}),
       [this, t](caf::message& answer) {
         const auto reply = answer_as<frame_reply>(answer);
@@ -397,7 +397,7 @@ void space_client::fetch(const task_ptr& t) {
       });
 }
 
-void space_client::scatter(const task_ptr& t, std::size_t i) {
+void namespace_client::scatter(const task_ptr& t, std::size_t i) {
   const bool good = check_page(*t, i, false);
   const auto number = t->at->memory->begin_copy(
       t->offsets[i], "client " + std::to_string(number_) + " scatters " + text_of(t->pages[i], t->rank),
@@ -416,10 +416,10 @@ void space_client::scatter(const task_ptr& t, std::size_t i) {
   });
 }
 
-bool space_client::check_page(const task& t, std::size_t i, bool again) {
+bool namespace_client::check_page(const task& t, std::size_t i, bool again) {
   const auto& page = t.pages[i];
-  const auto& id = t.at->reply.space_id;
-  const auto slot = io::slot_bytes(p_.spaces[t.at->space].geometry.page_bytes());
+  const auto& id = t.at->reply.ns_id;
+  const auto slot = io::slot_bytes(p_.namespaces[t.at->ns].geometry.page_bytes());
   const auto bytes = t.at->memory->memory().subspan(t.offsets[i], slot);
   const auto verdict = io::verify_page(bytes, identity(t, page));
   world_.count("load", verdict);
@@ -435,10 +435,10 @@ bool space_client::check_page(const task& t, std::size_t i, bool again) {
   return true;
 }
 
-void space_client::end_load(const task_ptr& t, const std::string& why) {
+void namespace_client::end_load(const task_ptr& t, const std::string& why) {
   if (t->at->over || t->at != at_)
     return t->done(why);
-  ask(t, shard_of(*t), caf::make_message(release_request{t->at->reply.space_id, t->name, 0}),
+  ask(t, shard_of(*t), caf::make_message(release_request{t->at->reply.ns_id, t->name, 0}),
       [this, t, why](caf::message& answer) {
         if (const auto reply = answer_as<void>(answer);
             !reply && reply.error().code == errc::unreachable && t->at == at_) {
@@ -451,10 +451,10 @@ void space_client::end_load(const task_ptr& t, const std::string& why) {
 
 // -- the end ----------------------------------------------------------------------------------------------------------
 
-void space_client::try_out(std::size_t space, std::function<void(std::string)> done) {
-  attach(space, space_wish::made, [this, space, done = std::move(done)](errc code) {
+void namespace_client::try_out(std::size_t ns, std::function<void(std::string)> done) {
+  attach(ns, namespace_wish::made, [this, ns, done = std::move(done)](errc code) {
     if (code != errc::ok)
-      return done("namespace '" + p_.spaces[space].name + "' cannot be made: " + std::string(to_string(code)));
+      return done("namespace '" + p_.namespaces[ns].name + "' cannot be made: " + std::string(to_string(code)));
     const auto t = make_task();
     t->rank = 0;
     t->keys.resize(1);

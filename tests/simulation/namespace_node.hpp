@@ -6,10 +6,10 @@
 #include "actors/node/supervisor/node.hpp"
 #include "base/memory_budget.hpp"
 #include "io/disk_budget.hpp"
+#include "tests/simulation/namespace_folder.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/process_table.hpp"
 #include "tests/simulation/slot_store.hpp"
-#include "tests/simulation/space_folder.hpp"
 #include "tests/simulation/tap.hpp"
 #include "tests/unit/io_support.hpp"
 
@@ -30,10 +30,10 @@ namespace troupe::simulation {
 /// namespaces with the io workers and allocators that it spawns, the memory broker and the supervisor, started over the
 /// content of its store and its folder, as `troupe serve` does. It tracks from the answers which namespaces exist, and
 /// which pages each of them can have.
-class space_node {
+class namespace_node {
 public:
-  space_node(environment& world, const space_parameters& p);
-  ~space_node();
+  namespace_node(environment& world, const namespace_parameters& p);
+  ~namespace_node();
 
   void start();
   /// kill -9.
@@ -44,8 +44,8 @@ public:
   std::uint64_t life() const noexcept { return life_; }
 
   process_table& processes() noexcept { return processes_; }
-  space_folder& folder() noexcept { return folder_; }
-  const std::shared_ptr<space_memory>& memory() const noexcept { return memory_; }
+  namespace_folder& folder() noexcept { return folder_; }
+  const std::shared_ptr<namespace_memory>& memory() const noexcept { return memory_; }
   const node_actor& supervisor() const noexcept { return node_; }
   caf::strong_actor_ptr new_asker();
 
@@ -56,19 +56,19 @@ public:
   // -- the possible state, from requests and answers --
 
   /// A client requests its creation, and receives the result.
-  void making(const namespace_id& space);
-  void asked_to_make(const namespace_id& space);
+  void making(const namespace_id& ns);
+  void asked_to_make(const namespace_id& ns);
   /// It exists: a client has attached to it.
-  void attached(const namespace_id& space);
+  void attached(const namespace_id& ns);
   /// A writer is about to commit pages.
-  void committing(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
+  void committing(const namespace_id& ns, rank_number rank, incarnation_number of, const page_ref& page);
   /// A reader gets the location of a page.
-  void notified(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
+  void notified(const namespace_id& ns, rank_number rank, incarnation_number of, const page_ref& page);
   /// Its pages may have been lost since it was made: the node was killed since.
-  bool may_have_lost(const namespace_id& space, rank_number rank, incarnation_number of) const;
+  bool may_have_lost(const namespace_id& ns, rank_number rank, incarnation_number of) const;
 
   /// Removes one, as the HTTP server does.
-  void remove(const namespace_spec& space, bool force, std::function<void(errc)> done = {});
+  void remove(const namespace_spec& ns, bool force, std::function<void(errc)> done = {});
 
   /// Nothing is left of any namespace; asks the actors and waits.
   std::string check_empty();
@@ -97,10 +97,10 @@ private:
   result<T> ask_now(const Handle& to, Ts... xs);
 
   environment& world_;
-  const space_parameters& p_;
+  const namespace_parameters& p_;
   random_source random_;
   slot_store store_;
-  space_folder folder_;
+  namespace_folder folder_;
   test::scratch_directory directory_;
   config::node_config options_;
   process_table processes_;
@@ -108,14 +108,14 @@ private:
   bool serving_ = false;
 
   std::unique_ptr<process> in_;
-  std::shared_ptr<space_memory> memory_;
+  std::shared_ptr<namespace_memory> memory_;
   shared_budget budget_;
   std::shared_ptr<io::disk_budget> disk_;
   std::shared_ptr<namespace_names> names_;
   std::vector<caf::strong_actor_ptr> taps_;
   std::vector<caf::strong_actor_ptr> askers_;
   std::vector<registry_actor> shards_;
-  space_keeper_actor keeper_;
+  namespace_manager_actor keeper_;
   memory_broker_actor broker_;
   namespaces_actor namespaces_;
   node_actor node_;

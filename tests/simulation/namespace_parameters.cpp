@@ -1,4 +1,4 @@
-#include "tests/simulation/space_parameters.hpp"
+#include "tests/simulation/namespace_parameters.hpp"
 
 #include "io/disk_budget.hpp"
 #include "io/page.hpp"
@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 namespace {
 
-std::vector<namespace_spec> choose_spaces(random_source& random, const namespace_spec& like) {
+std::vector<namespace_spec> choose_namespaces(random_source& random, const namespace_spec& like) {
   std::vector<namespace_spec> out;
   for (auto n = random.number(2, 4); n > 0; --n) {
     auto x = like;
@@ -33,9 +33,9 @@ std::vector<namespace_spec> choose_spaces(random_source& random, const namespace
 
 } // namespace
 
-space_parameters make_space_parameters(random_source random, const namespace_spec& like) {
-  space_parameters p;
-  p.spaces = choose_spaces(random, like);
+namespace_parameters make_namespace_parameters(random_source random, const namespace_spec& like) {
+  namespace_parameters p;
+  p.namespaces = choose_namespaces(random, like);
   p.shards = random.number(1, 3);
   p.clients = random.number(1, 4);
   p.sessions = random.number(1, 3);
@@ -46,7 +46,7 @@ space_parameters make_space_parameters(random_source random, const namespace_spe
   p.second_hit = !p.strict() && random.one_in(3);
   p.prefetch_pages = random.one_in(2) ? random.number(1, 4) : 0;
   std::uint64_t slot = 0;
-  for (const auto& x : p.spaces)
+  for (const auto& x : p.namespaces)
     slot = std::max(slot, io::slot_bytes(x.geometry.page_bytes()));
   p.extents = random.number(2, 8);
   p.extent_bytes = slot * random.number(1, 6);
@@ -81,11 +81,11 @@ space_parameters make_space_parameters(random_source random, const namespace_spe
   return p;
 }
 
-std::string space_parameters::describe() const {
+std::string namespace_parameters::describe() const {
   const auto ms = [](duration x) { return std::chrono::duration<double, std::milli>(x).count(); };
   std::ostringstream out;
   out << "made namespaces: ";
-  for (const auto& x : spaces)
+  for (const auto& x : namespaces)
     out << "'" << x.name << (x.salt.empty() ? "" : "' salted '" + x.salt) << "' of " << x.world_size << " ranks and "
         << io::slot_bytes(x.geometry.page_bytes()) << " bytes, ";
   out << shards << " shards, " << clients << " clients of " << sessions << " sessions, " << keys << " keys, "

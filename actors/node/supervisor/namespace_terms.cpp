@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/space_terms.hpp"
+#include "actors/node/supervisor/namespace_terms.hpp"
 
 #include "base/size_text.hpp"
 #include "io/page.hpp"
@@ -12,27 +12,27 @@ constexpr std::uint32_t ranks_max = 64;
 
 } // namespace
 
-result<void> judge_space(const config::node_config& options, const io::arena_facts& arena,
-                         const namespace_spec& space) {
+result<void> judge_namespace(const config::node_config& options, const io::arena_facts& arena,
+                             const namespace_spec& ns) {
   if (!options.actors.make_namespaces)
     return fail(errc::unsupported, "clients cannot create namespaces on this node (actors.make_namespaces): add it to "
                                    "the config, or attach to an existing one");
-  if (space.world_size == 0 || space.world_size > ranks_max)
-    return fail(errc::invalid_argument, "world_size is " + std::to_string(space.world_size) +
-                                            ", and must be from 1 to " + std::to_string(ranks_max));
+  if (ns.world_size == 0 || ns.world_size > ranks_max)
+    return fail(errc::invalid_argument, "world_size is " + std::to_string(ns.world_size) + ", and must be from 1 to " +
+                                            std::to_string(ranks_max));
   // The namespace is validated as part of a config.
   config::node_config judged;
   judged.memory = options.memory;
   judged.transfer.window_bytes = std::max(judged.transfer.window_bytes, options.transfer.window_bytes);
   judged.registry.memory_bytes = options.registry.memory_bytes;
-  judged.storage.ranks.resize(space.world_size);
-  judged.namespaces = {space};
+  judged.storage.ranks.resize(ns.world_size);
+  judged.namespaces = {ns};
   if (const auto problems = config::validate(judged); !problems.empty())
     return fail(errc::invalid_argument, "a namespace that a client creates: " + to_string(problems.front()));
-  const auto slot = io::slot_bytes(space.geometry.page_bytes());
+  const auto slot = io::slot_bytes(ns.geometry.page_bytes());
   if (slot > arena.extent_bytes)
     return fail(errc::invalid_argument,
-                "a page of namespace '" + space.name + "' takes " + size_text(slot) +
+                "a page of namespace '" + ns.name + "' takes " + size_text(slot) +
                     ", and this node assigns its memory in extents of " + size_text(arena.extent_bytes) +
                     ": give it more memory (memory.bytes), or name the namespace in its config");
   if (options.registry.durability == "strict" &&

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/supervisor/space_files.hpp"
+#include "actors/node/supervisor/namespace_files.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -20,9 +20,9 @@
 
 namespace troupe {
 
-struct space_keeper_options {
+struct namespace_manager_options {
   std::shared_ptr<const config::node_config> config;
-  std::shared_ptr<space_files> files;
+  std::shared_ptr<namespace_files> files;
   /// The disk budget of these files.
   std::shared_ptr<io::disk_budget> disk;
   /// Shared by all ranks; may be null.
@@ -42,11 +42,11 @@ struct space_keeper_options {
 /// ends itself.
 ///
 /// Its files lie in a directory of their own. Files there that are not open when it receives `restored` are removed.
-class space_keeper : public space_keeper_actor::base {
+class namespace_manager : public namespace_manager_actor::base {
 public:
-  space_keeper(caf::actor_config& config, space_keeper_options options);
+  namespace_manager(caf::actor_config& config, namespace_manager_options options);
 
-  const char* name() const override { return "space_keeper"; }
+  const char* name() const override { return "namespace_manager"; }
   void on_exit() override;
 
 protected:
@@ -82,23 +82,23 @@ private:
     std::function<void()> ended;
   };
 
-  caf::result<served_space> open(const open_space_request& wanted);
-  caf::result<void> close(const namespace_id& space);
-  result<served_rank> open_one(const open_space_request& wanted, rank_number rank, ranks& opened);
+  caf::result<served_namespace> open(const open_namespace_request& wanted);
+  caf::result<void> close(const namespace_id& ns);
+  result<served_rank> open_one(const open_namespace_request& wanted, rank_number rank, ranks& opened);
   /// The number of slots of a new slab file; 0: there is no disk space for one.
-  result<std::uint64_t> first_slots(const namespace_spec& space, rank_number rank, const ranks& opened) const;
-  result<rank_parts> open_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
+  result<std::uint64_t> first_slots(const namespace_spec& ns, rank_number rank, const ranks& opened) const;
+  result<rank_parts> open_parts(const open_namespace_request& wanted, rank_number rank, const ranks& opened,
                                 std::uint64_t& disk_bytes);
-  result<rank_parts> make_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
+  result<rank_parts> make_parts(const open_namespace_request& wanted, rank_number rank, const ranks& opened,
                                 std::uint64_t& disk_bytes);
   /// The files that are open; of the ranks of this namespace, those in `opened`.
-  std::set<std::string> open_files(const namespace_id& space, const ranks& opened) const;
+  std::set<std::string> open_files(const namespace_id& ns, const ranks& opened) const;
   /// The disk space of files of an earlier run that are not open yet.
-  std::uint64_t bytes_not_open(const namespace_id& space, const ranks& opened) const;
-  std::uint32_t grow(const namespace_id& space, rank_number rank, std::uint32_t wanted);
+  std::uint64_t bytes_not_open(const namespace_id& ns, const ranks& opened) const;
+  std::uint32_t grow(const namespace_id& ns, rank_number rank, std::uint32_t wanted);
   /// Marks the first `count` ranks as having no resident pages.
-  void leave_residence(const namespace_id& space, rank_number count);
-  void remove_files(const namespace_id& space);
+  void leave_residence(const namespace_id& ns, rank_number count);
+  void remove_files(const namespace_id& ns);
   void sweep();
 
   /// Ends these ranks. Their disk space returns to the budget when they have ended.
@@ -110,7 +110,7 @@ private:
   void leave(const caf::error& why);
   void end_if_alone();
 
-  space_keeper_options options_;
+  namespace_manager_options options_;
   std::map<namespace_id, ranks> open_;
   /// Files of an earlier run still have to be opened.
   bool restoring_ = true;

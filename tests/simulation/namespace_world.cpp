@@ -1,4 +1,4 @@
-#include "tests/simulation/space_world.hpp"
+#include "tests/simulation/namespace_world.hpp"
 
 #include "actors/node/supervisor/node_state.hpp"
 #include "tests/simulation/entropy.hpp"
@@ -10,9 +10,9 @@ namespace troupe::simulation {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-space_world::space_world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose)
+namespace_world::namespace_world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose)
     : seed_(seed_entropy(seed)), steps_(steps), env_(seed, built_in, verbose),
-      p_(make_space_parameters(env_.random.fork(), env_.p.space)), random_(env_.random.fork()), node_(env_, p_),
+      p_(make_namespace_parameters(env_.random.fork(), env_.p.ns)), random_(env_.random.fork()), node_(env_, p_),
       turns_(
           env_, [this] { return processes(); },
           [this] {
@@ -20,10 +20,10 @@ space_world::space_world(std::uint64_t seed, std::uint64_t steps, defect built_i
               node_.check_counts();
           }) {
   for (std::uint32_t i = 1; i <= p_.clients; ++i)
-    clients_.push_back(std::make_unique<space_client>(env_, node_, p_, i));
+    clients_.push_back(std::make_unique<namespace_client>(env_, node_, p_, i));
 }
 
-sim_main::outcome space_world::run() {
+sim_main::outcome namespace_world::run() {
   env_.trace("seed", {seed_}, p_.describe());
   node_.start();
   for (const auto& x : clients_)
@@ -43,27 +43,27 @@ sim_main::outcome space_world::run() {
           env_.property(), env_.failure(), env_.counts(),  p_.describe()};
 }
 
-std::vector<process*> space_world::processes() {
+std::vector<process*> namespace_world::processes() {
   return node_.running() ? std::vector<process*>{node_.in()} : std::vector<process*>{};
 }
 
 // -- what befalls them ------------------------------------------------------------------------------------------------
 
-void space_world::plan_removal() {
+void namespace_world::plan_removal() {
   env_.schedule.after(random_.skewed_time(milliseconds(5), p_.removal_interval), [this] {
     if (env_.winding_down)
       return env_.schedule.idle();
     if (node_.running())
-      node_.remove(random_.pick(p_.spaces), p_.forced && random_.one_in(2));
+      node_.remove(random_.pick(p_.namespaces), p_.forced && random_.one_in(2));
     plan_removal();
   });
 }
 
-void space_world::plan_fault() {
+void namespace_world::plan_fault() {
   env_.schedule.after(random_.skewed_time(milliseconds(10), p_.nemesis_interval), [this] { strike(); });
 }
 
-void space_world::strike() {
+void namespace_world::strike() {
   if (env_.winding_down)
     return env_.schedule.idle();
   auto& client = *clients_[random_.below(clients_.size())];
@@ -93,7 +93,7 @@ void space_world::strike() {
   plan_fault();
 }
 
-void space_world::kill_node() {
+void namespace_world::kill_node() {
   env_.count("fault: killed node");
   node_.kill();
   env_.schedule.after(random_.skewed_time(milliseconds(1), milliseconds(500)), [this] {
@@ -105,7 +105,7 @@ void space_world::kill_node() {
 
 // -- the end ----------------------------------------------------------------------------------------------------------
 
-void space_world::quiesce() {
+void namespace_world::quiesce() {
   const auto limit = 2 * (p_.lease + p_.reservation) + p_.patience + p_.process_hang + node_state::quiesce_expected +
                      std::chrono::minutes(2);
   const auto waiting = [this]() -> std::string {
@@ -122,9 +122,9 @@ void space_world::quiesce() {
     i % 2 == 0 ? clients_[i]->leave() : clients_[i]->kill();
 }
 
-void space_world::remove_all() {
+void namespace_world::remove_all() {
   const auto limit = node_state::quiesce_expected + std::chrono::minutes(2);
-  for (const auto& x : p_.spaces) {
+  for (const auto& x : p_.namespaces) {
     errc code = errc::busy;
     bool asked = false;
     const auto removed = [&]() -> std::string {
@@ -146,14 +146,15 @@ void space_world::remove_all() {
     env_.fail("rest", "at the end: " + wrong);
 }
 
-void space_world::use_each() {
+void namespace_world::use_each() {
   // There may be no memory left, or no time for a save.
   if (p_.unknown_processes || p_.reservation < 4 * (p_.copy_time + p_.io_time) + milliseconds(50))
     return;
-  clients_.push_back(std::make_unique<space_client>(env_, node_, p_, static_cast<std::uint32_t>(clients_.size() + 1)));
+  clients_.push_back(
+      std::make_unique<namespace_client>(env_, node_, p_, static_cast<std::uint32_t>(clients_.size() + 1)));
   auto& last = *clients_.back();
   last.start();
-  for (std::size_t i = 0; i < p_.spaces.size() && !env_.failed(); ++i) {
+  for (std::size_t i = 0; i < p_.namespaces.size() && !env_.failed(); ++i) {
     std::optional<std::string> wrong;
     last.try_out(i, [&](std::string x) { wrong = std::move(x); });
     const auto over = turns_.run_until([&] { return wrong ? "" : "a client is not answered"; }, seconds(60));
@@ -162,7 +163,7 @@ void space_world::use_each() {
     if (!wrong->empty())
       return env_.fail("room", "at the end: " + *wrong);
     bool gone = false;
-    node_.remove(p_.spaces[i], true, [&](errc) { gone = true; });
+    node_.remove(p_.namespaces[i], true, [&](errc) { gone = true; });
     if (auto x = turns_.run_until([&] { return gone ? "" : "a removal is not answered"; }, seconds(60)); !x.empty())
       return env_.fail("answers", "at the end: " + x);
   }

@@ -1,8 +1,8 @@
-#include "tests/simulation/space_node.hpp"
+#include "tests/simulation/namespace_node.hpp"
 
 #include "actors/node/memory/memory_broker.hpp"
 #include "actors/node/registry/registry.hpp"
-#include "actors/node/supervisor/space_keeper.hpp"
+#include "actors/node/supervisor/namespace_manager.hpp"
 #include "actors/support/ask.hpp"
 #include "base/node_condition.hpp"
 #include "tests/simulation/node_words.hpp"
@@ -30,7 +30,7 @@ private:
 
 } // namespace
 
-space_node::space_node(environment& world, const space_parameters& p)
+namespace_node::namespace_node(environment& world, const namespace_parameters& p)
     : world_(world), p_(p), random_(world.random.fork()), store_(world, {}, p.sync_time), folder_(world, p) {
   options_.data_dir = directory_.path();
   options_.statistics_interval = duration::zero();
@@ -42,13 +42,13 @@ space_node::space_node(environment& world, const space_parameters& p)
   options_.drain_timeout = std::chrono::seconds(30);
 }
 
-space_node::~space_node() {
+namespace_node::~namespace_node() {
   kill();
 }
 
 // -- life and death ---------------------------------------------------------------------------------------------------
 
-void space_node::start() {
+void namespace_node::start() {
   world_.trace("node starts");
   ++life_;
   while (!begin() && !world_.failed()) {
@@ -62,7 +62,7 @@ void space_node::start() {
   serving_ = true;
 }
 
-void space_node::kill() {
+void namespace_node::kill() {
   if (!in_)
     return;
   world_.trace("node is killed");
@@ -75,7 +75,7 @@ void space_node::kill() {
       x = presence::absent; // it starts with nothing
 }
 
-void space_node::end() {
+void namespace_node::end() {
   for (const auto& x : taps_)
     static_cast<tap*>(x->get())->forget();
   for (const auto& x : askers_)
@@ -95,7 +95,7 @@ void space_node::end() {
   removing_.clear();
 }
 
-registry_options space_node::options_of_shard(std::uint32_t i) const {
+registry_options namespace_node::options_of_shard(std::uint32_t i) const {
   registry_options out;
   out.shard = i;
   out.shard_count = p_.shards;
@@ -108,9 +108,9 @@ registry_options space_node::options_of_shard(std::uint32_t i) const {
   return out;
 }
 
-bool space_node::begin() {
+bool namespace_node::begin() {
   in_ = std::make_unique<process>(world_, "the node");
-  memory_ = std::make_shared<space_memory>(world_, p_.extents, p_.extent_bytes);
+  memory_ = std::make_shared<namespace_memory>(world_, p_.extents, p_.extent_bytes);
   budget_ = std::make_shared<memory_budget>(std::uint64_t{1} << 30U);
   disk_ = std::make_shared<io::disk_budget>(p_.disk_bytes);
   names_ = std::make_shared<namespace_names>();
@@ -134,10 +134,10 @@ bool space_node::begin() {
   memory_broker_options rules;
   rules.keep_at_least = p_.patience;
   broker_ = in_->keep(spawn_actor<memory_broker>(in_->system(), memory_, rules, p_.patience));
-  const auto keeper = in_->keep(spawn_actor<space_keeper>(
-      in_->system(), space_keeper_options{std::make_shared<config::node_config>(options_), folder_.open(memory_), disk_,
-                                          budget_, meters, std::make_shared<node_condition>(),
-                                          std::make_shared<page_residence>(), shards_, broker_}));
+  const auto keeper = in_->keep(spawn_actor<namespace_manager>(
+      in_->system(), namespace_manager_options{std::make_shared<config::node_config>(options_), folder_.open(memory_),
+                                               disk_, budget_, meters, std::make_shared<node_condition>(),
+                                               std::make_shared<page_residence>(), shards_, broker_}));
   keeper_ = put_tap(in_->system(), keeper,
                     {{}, [this](const passing& x, caf::message& answer) { return from_keeper(x, answer); }});
   taps_.push_back(caf::actor_cast<caf::strong_actor_ptr>(keeper_));
@@ -160,12 +160,12 @@ bool space_node::begin() {
   caf::anon_send(keeper_, restored_atom_v);
   check_restored(known);
   how.made = known.made;
-  namespaces_ = in_->keep(spawn_actor<namespaces>(in_->system(), how, known.spaces, known.ranks));
+  namespaces_ = in_->keep(spawn_actor<namespaces>(in_->system(), how, known.namespaces, known.ranks));
   supervise(known, meters);
   return true;
 }
 
-void space_node::supervise(const known_namespaces& known, const metrics_actor& meters) {
+void namespace_node::supervise(const known_namespaces& known, const metrics_actor& meters) {
   node_children children;
   children.extents = memory_;
   for (const auto& x : shards_)
@@ -174,7 +174,7 @@ void space_node::supervise(const known_namespaces& known, const metrics_actor& m
   children.add_metrics(meters);
   children.add({"the keeper", caf::actor_cast<caf::actor>(keeper_), "it ends"});
   for (const auto& x : known.made)
-    children.add_made(x, children.spaces.size());
+    children.add_made(x, children.served.size());
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(namespaces_), "it ends"});
   children.namespaces = namespaces_;
   node_ = in_->keep(spawn_actor<node>(in_->system(), std::make_shared<const config::node_config>(options_), children,
@@ -182,7 +182,7 @@ void space_node::supervise(const known_namespaces& known, const metrics_actor& m
   admin_ = new_asker();
 }
 
-result<std::unique_ptr<watched_process>> space_node::watch(std::int32_t number) {
+result<std::unique_ptr<watched_process>> namespace_node::watch(std::int32_t number) {
   if (number == 0)
     return std::unique_ptr<watched_process>();
   if (processes_.gone(number, world_.now()))
@@ -190,13 +190,13 @@ result<std::unique_ptr<watched_process>> space_node::watch(std::int32_t number) 
   return std::make_unique<watched_client>(world_, processes_, number);
 }
 
-caf::strong_actor_ptr space_node::new_asker() {
+caf::strong_actor_ptr namespace_node::new_asker() {
   askers_.push_back(asker::make(in_->system()));
   return askers_.back();
 }
 
-void space_node::ask(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message what,
-                     asker::then done) {
+void namespace_node::ask(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message what,
+                         asker::then done) {
   ++open_asks_;
   static_cast<asker*>(by->get())->ask(to, std::move(what),
                                       [this, life = life_, done = std::move(done)](caf::message& answer) {
@@ -209,7 +209,7 @@ void space_node::ask(const caf::strong_actor_ptr& by, const caf::strong_actor_pt
 
 // -- taps -------------------------------------------------------------------------------------------------------------
 
-bool space_node::to_shard(std::uint32_t i, passing& x) {
+bool namespace_node::to_shard(std::uint32_t i, passing& x) {
   trace_message(world_, "to shard", i, x.content);
   if (!serving_ && x.sender && x.id.is_request())
     waiting_[{x.sender->id(), x.id.integer_value()}] = x;
@@ -221,55 +221,55 @@ bool space_node::to_shard(std::uint32_t i, passing& x) {
   return true;
 }
 
-void space_node::end_waiting() {
+void namespace_node::end_waiting() {
   for (const auto& [request, x] : std::exchange(waiting_, {}))
     tap::answer(x, caf::make_message(to_caf(error{errc::timeout, "a shard does not answer a start"})));
 }
 
-bool space_node::from_keeper(const passing& asked, caf::message& answer) {
+bool namespace_node::from_keeper(const passing& asked, caf::message& answer) {
   trace_message(world_, "from keeper", 0, answer);
   const auto& x = asked.content;
-  if (x.match_elements<open_space_request>() && answer.match_elements<served_space>())
-    for (const auto& rank : answer.get_as<served_space>(0).ranks)
-      since_.emplace(std::tuple(x.get_as<open_space_request>(0).spec.id(), rank.rank, rank.incarnation), life_);
-  return !(x.match_elements<close_space_request>() && world_.has(defect::lose_close) && random_.one_in(4));
+  if (x.match_elements<open_namespace_request>() && answer.match_elements<served_namespace>())
+    for (const auto& rank : answer.get_as<served_namespace>(0).ranks)
+      since_.emplace(std::tuple(x.get_as<open_namespace_request>(0).spec.id(), rank.rank, rank.incarnation), life_);
+  return !(x.match_elements<close_namespace_request>() && world_.has(defect::lose_close) && random_.one_in(4));
 }
 
 // -- what may be ------------------------------------------------------------------------------------------------------
 
-void space_node::asked_to_make(const namespace_id& space) {
-  --making_[space];
+void namespace_node::asked_to_make(const namespace_id& ns) {
+  --making_[ns];
 }
 
-void space_node::making(const namespace_id& space) {
-  ++making_[space];
-  if (auto& x = presence_[space]; x == presence::absent)
+void namespace_node::making(const namespace_id& ns) {
+  ++making_[ns];
+  if (auto& x = presence_[ns]; x == presence::absent)
     x = presence::unknown;
 }
 
-void space_node::attached(const namespace_id& space) {
-  auto& x = presence_[space];
+void namespace_node::attached(const namespace_id& ns) {
+  auto& x = presence_[ns];
   if (x == presence::absent)
-    world_.fail("removed", "a client attaches to namespace " + to_string(space) + ", which is removed");
-  x = removing_[space] > 0 ? presence::unknown : presence::present;
+    world_.fail("removed", "a client attaches to namespace " + to_string(ns) + ", which is removed");
+  x = removing_[ns] > 0 ? presence::unknown : presence::present;
 }
 
-void space_node::committing(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page) {
-  committed_.emplace(space, rank, of, page.key);
+void namespace_node::committing(const namespace_id& ns, rank_number rank, incarnation_number of, const page_ref& page) {
+  committed_.emplace(ns, rank, of, page.key);
 }
 
-void space_node::notified(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page) {
-  if (!committed_.contains({space, rank, of, page.key}))
+void namespace_node::notified(const namespace_id& ns, rank_number rank, incarnation_number of, const page_ref& page) {
+  if (!committed_.contains({ns, rank, of, page.key}))
     world_.fail("removed", "key " + to_string(page.key) + " is found on rank " + std::to_string(rank) +
                                ", where it was not saved since the namespace was made");
 }
 
-bool space_node::may_have_lost(const namespace_id& space, rank_number rank, incarnation_number of) const {
-  const auto found = since_.find({space, rank, of});
+bool namespace_node::may_have_lost(const namespace_id& ns, rank_number rank, incarnation_number of) const {
+  const auto found = since_.find({ns, rank, of});
   return !p_.strict() && (found == since_.end() || found->second != life_);
 }
 
-void space_node::check_restored(const known_namespaces& known) {
+void namespace_node::check_restored(const known_namespaces& known) {
   std::set<namespace_id> there;
   for (const auto& x : known.made) {
     world_.count("restored namespace");
@@ -284,8 +284,8 @@ void space_node::check_restored(const known_namespaces& known) {
   }
 }
 
-void space_node::remove(const namespace_spec& space, bool force, std::function<void(errc)> done) {
-  const auto id = space.id();
+void namespace_node::remove(const namespace_spec& ns, bool force, std::function<void(errc)> done) {
+  const auto id = ns.id();
   auto& now = presence_[id];
   if (now == presence::present)
     now = presence::unknown;
@@ -293,7 +293,7 @@ void space_node::remove(const namespace_spec& space, bool force, std::function<v
   world_.trace("removal", {id.lo, force ? 1U : 0U});
   ask(admin_, caf::actor_cast<caf::strong_actor_ptr>(namespaces_),
       caf::make_message(remove_namespace_request{id, force}),
-      [this, id, force, name = space.name, done = std::move(done)](caf::message& answer) {
+      [this, id, force, name = ns.name, done = std::move(done)](caf::message& answer) {
         --removing_[id];
         const auto outcome = answer_as<void>(answer);
         const auto code = outcome ? errc::ok : outcome.error().code;
@@ -315,7 +315,7 @@ void space_node::remove(const namespace_spec& space, bool force, std::function<v
 // -- what the checks look at ------------------------------------------------------------------------------------------
 
 template <class T, class Handle, class... Ts>
-result<T> space_node::ask_now(const Handle& to, Ts... xs) {
+result<T> namespace_node::ask_now(const Handle& to, Ts... xs) {
   const process::hurry at_once(*in_, random_);
   const auto answered = std::make_shared<std::optional<result<T>>>();
   troupe::ask<T>(
@@ -323,7 +323,7 @@ result<T> space_node::ask_now(const Handle& to, Ts... xs) {
   return *answered ? std::move(**answered) : result<T>(fail(errc::timeout, "there is no answer"));
 }
 
-void space_node::check_counts() {
+void namespace_node::check_counts() {
   const auto stats = ask_now<node_stats>(node_, stats_atom_v);
   if (!stats)
     return;
@@ -338,14 +338,14 @@ void space_node::check_counts() {
                                std::to_string(memory_->assigned()) + " are assigned");
 }
 
-std::string space_node::check_empty() {
+std::string namespace_node::check_empty() {
   if (!running())
     return "the node is not there";
   if (open_asks_ > 0)
     return std::to_string(open_asks_) + " requests are not answered";
   for (const auto& x : shards_) {
     const auto all = ask_now<describe_reply>(x, describe_request{});
-    if (!all || !all->spaces.empty())
+    if (!all || !all->namespaces.empty())
       return "a shard knows a namespace that is removed";
     const auto s = ask_now<registry_stats>(x, stats_atom_v);
     if (!s || s->leases + s->reservations + s->withheld_slots + s->keys > 0)

@@ -1,4 +1,4 @@
-#include "tests/simulation/space_folder.hpp"
+#include "tests/simulation/namespace_folder.hpp"
 
 #include "io/disk_budget.hpp"
 #include "io/page.hpp"
@@ -10,10 +10,10 @@
 namespace troupe::simulation {
 
 /// One slab, opened. Bytes move when a transfer begins and when it ends, half and half.
-class space_folder::store final : public io::page_store {
+class namespace_folder::store final : public io::page_store {
 public:
-  store(space_folder& of, std::shared_ptr<slab> file, std::shared_ptr<space_memory> memory, const std::string& name,
-        std::shared_ptr<completion_target> target)
+  store(namespace_folder& of, std::shared_ptr<slab> file, std::shared_ptr<namespace_memory> memory,
+        const std::string& name, std::shared_ptr<completion_target> target)
       : of_(of), file_(std::move(file)), memory_(std::move(memory)), target_(std::move(target)), life_(of.life_) {
     traits_ = {file_->slots_max, file_->slot_bytes, 4096, true, file_->incarnation, name};
     file_->open = true;
@@ -93,9 +93,9 @@ private:
     target_->deliver({&done, 1});
   }
 
-  space_folder& of_;
+  namespace_folder& of_;
   std::shared_ptr<slab> file_;
-  std::shared_ptr<space_memory> memory_;
+  std::shared_ptr<namespace_memory> memory_;
   std::shared_ptr<completion_target> target_;
   std::uint64_t life_;
   io::page_store_traits traits_;
@@ -105,9 +105,9 @@ private:
   std::uint32_t last_buffer_ = 0;
 };
 
-class space_folder::growth final : public io::store_growth {
+class namespace_folder::growth final : public io::store_growth {
 public:
-  growth(space_folder& of, std::shared_ptr<slab> file) : of_(of), file_(std::move(file)) {}
+  growth(namespace_folder& of, std::shared_ptr<slab> file) : of_(of), file_(std::move(file)) {}
 
   std::uint64_t slots() const noexcept override { return file_->slots; }
   std::uint64_t slot_bytes() const noexcept override { return file_->slot_bytes; }
@@ -122,18 +122,18 @@ public:
   }
 
 private:
-  space_folder& of_;
+  namespace_folder& of_;
   std::shared_ptr<slab> file_;
 };
 
-std::shared_ptr<io::store_growth> space_folder::store::growth() const {
-  return std::make_shared<space_folder::growth>(of_, file_);
+std::shared_ptr<io::store_growth> namespace_folder::store::growth() const {
+  return std::make_shared<namespace_folder::growth>(of_, file_);
 }
 
 /// The view of one run of the node on the folder.
-class space_folder::run final : public space_files {
+class namespace_folder::run final : public namespace_files {
 public:
-  run(space_folder& of, std::shared_ptr<space_memory> memory) : of_(of), memory_(std::move(memory)) {}
+  run(namespace_folder& of, std::shared_ptr<namespace_memory> memory) : of_(of), memory_(std::move(memory)) {}
 
   std::vector<file> list() const override {
     std::vector<file> out;
@@ -144,12 +144,12 @@ public:
 
   bool has(const std::string& name) const override { return of_.slabs_.contains(name); }
 
-  result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t first_slots) override {
-    const auto name = made_slab_name(space.id(), rank);
-    const auto page = space.geometry.page_bytes();
+  result<rank_parts> open(const namespace_spec& ns, rank_number rank, std::uint64_t first_slots) override {
+    const auto name = made_slab_name(ns.id(), rank);
+    const auto page = ns.geometry.page_bytes();
     rank_parts out{0, rank, 0, 0, std::make_shared<io_worker_parts>()};
     auto& parts = *out.worker;
-    parts.name = {space.id(), space.name, rank};
+    parts.name = {ns.id(), ns.name, rank};
     parts.page_bytes = page;
     parts.extents = memory_;
     auto& rules = parts.options;
@@ -200,31 +200,31 @@ public:
   }
 
 private:
-  space_folder& of_;
-  std::shared_ptr<space_memory> memory_;
+  namespace_folder& of_;
+  std::shared_ptr<namespace_memory> memory_;
 };
 
-space_folder::space_folder(environment& world, const space_parameters& p)
+namespace_folder::namespace_folder(environment& world, const namespace_parameters& p)
     : world_(world), p_(p), random_(world.random.fork()) {}
 
-std::shared_ptr<space_files> space_folder::open(std::shared_ptr<space_memory> memory) {
+std::shared_ptr<namespace_files> namespace_folder::open(std::shared_ptr<namespace_memory> memory) {
   return std::make_shared<run>(*this, std::move(memory));
 }
 
-void space_folder::crash() {
+void namespace_folder::crash() {
   ++life_;
   for (const auto& [name, x] : slabs_)
     x->open = false;
 }
 
-incarnation_number space_folder::incarnation(const namespace_id& space, rank_number rank) const {
-  const auto found = opened_.find(made_slab_name(space, rank));
+incarnation_number namespace_folder::incarnation(const namespace_id& ns, rank_number rank) const {
+  const auto found = opened_.find(made_slab_name(ns, rank));
   return found == opened_.end() ? 0 : found->second;
 }
 
-std::size_t space_folder::files_of(const namespace_id& space) const {
+std::size_t namespace_folder::files_of(const namespace_id& ns) const {
   return static_cast<std::size_t>(std::count_if(
-      slabs_.begin(), slabs_.end(), [&](const auto& x) { return x.first.starts_with(to_string(space) + ".rank-"); }));
+      slabs_.begin(), slabs_.end(), [&](const auto& x) { return x.first.starts_with(to_string(ns) + ".rank-"); }));
 }
 
 } // namespace troupe::simulation

@@ -10,9 +10,9 @@
 namespace troupe::simulation {
 
 /// The parameters that a seed decides for a world in which namespaces are created and removed.
-struct space_parameters {
+struct namespace_parameters {
   /// The namespaces of clients. Some share a name.
-  std::vector<namespace_spec> spaces;
+  std::vector<namespace_spec> namespaces;
   std::uint32_t shards = 1;
   std::uint32_t clients = 1;
   std::uint32_t sessions = 1;
@@ -55,6 +55,6 @@ struct space_parameters {
   std::string describe() const;
 };
 
-space_parameters make_space_parameters(random_source random, const namespace_spec& like);
+namespace_parameters make_namespace_parameters(random_source random, const namespace_spec& like);
 
 } // namespace troupe::simulation

@@ -1,7 +1,7 @@
 #include "tests/actors/node_support.hpp"
 #include "tests/catch.hpp"
 
-namespace node_spaces_test {
+namespace node_namespaces_test {
 
 using namespace troupe;
 using namespace troupe::test;
@@ -14,7 +14,7 @@ struct making_world : node_world {
   probe allocator{system()};
   probe worker{system()};
   probe link{system()};
-  namespace_spec space = made_space();
+  namespace_spec ns = made_namespace();
 
   making_world() {
     makes = true;
@@ -23,22 +23,22 @@ struct making_world : node_world {
     CHECK(namespaces.take<bind_atom, node_actor>().size() == 1);
   }
 
-  static namespace_spec made_space() {
-    auto out = small_space(1);
+  static namespace_spec made_namespace() {
+    auto out = small_namespace(1);
     out.name = "made";
     out.salt = "of its own";
     return out;
   }
 
-  attach_request wanted(space_wish wish = space_wish::made) const {
+  attach_request wanted(namespace_wish wish = namespace_wish::made) const {
     auto out = request();
     out.wish = wish;
-    out.space = space;
+    out.ns = ns;
     return out;
   }
 
-  served_space served() {
-    return {space, {{0, 12, 99, worker.as<io_worker_actor>(), allocator.as<allocator_actor>()}}};
+  served_namespace served() {
+    return {ns, {{0, 12, 99, worker.as<io_worker_actor>(), allocator.as<allocator_actor>()}}};
   }
 
   /// The requests to the namespaces actor.
@@ -64,7 +64,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is created by the first attach
   const auto first = begin(supervisor, wanted(), link.as<>());
   run();
   const auto wish = asked();
-  CHECK(wish.get<make_namespace_request>(0).spec == space);
+  CHECK(wish.get<make_namespace_request>(0).spec == ns);
   probe other(system());
   const auto second = begin(supervisor, wanted(), other.as<>());
   run();
@@ -78,9 +78,9 @@ TEST_CASE_METHOD(making_world, "node: a namespace is created by the first attach
   for (const auto number : {first, second}) {
     const auto reply = client().answer_to(number).value<attach_reply>();
     CHECK(reply.owner != 0);
-    CHECK(reply.space.name == "made");
-    CHECK(reply.space_id == space.id());
-    CHECK(reply.space.salt.empty());
+    CHECK(reply.ns.name == "made");
+    CHECK(reply.ns_id == ns.id());
+    CHECK(reply.ns.salt.empty());
     REQUIRE(reply.ranks.size() == 1);
     CHECK(reply.ranks[0].slots == 12);
   }
@@ -90,7 +90,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is created by the first attach
   CHECK(worker.take<owner_died_atom, owner_id>().size() == 1);
   probe by_name(system());
   CHECK(attach(by_name, request("made")).code() == errc::ok);
-  CHECK(attach(by_name, wanted(space_wish::exact)).code() == errc::ok);
+  CHECK(attach(by_name, wanted(namespace_wish::exact)).code() == errc::ok);
   CHECK(namespaces.take<make_namespace_request>().empty());
 }
 
@@ -101,19 +101,19 @@ TEST_CASE_METHOD(making_world, "node: clients that wait for a namespace that can
   namespaces.reply_error(asked(), errc::no_space);
   run();
   CHECK(client().answer_to(number).code() == errc::no_space);
-  CHECK(attach(link, wanted(space_wish::exact)).code() == errc::unknown_namespace);
-  space = options->namespaces[0];
-  space.model = "another";
+  CHECK(attach(link, wanted(namespace_wish::exact)).code() == errc::unknown_namespace);
+  ns = options->namespaces[0];
+  ns.model = "another";
   CHECK(attach(link, wanted()).code() == errc::identity_mismatch);
   CHECK(namespaces.take<make_namespace_request>().empty());
 }
 
 TEST_CASE_METHOD(making_world, "node: a namespace is released when no former client can access its memory", "[node]") {
   const auto reply = attach_and_ask();
-  const auto id = space.id();
-  CHECK(ask(supervisor, leave_space_request{id, false}).code() == errc::busy);
-  CHECK(ask(supervisor, leave_space_request{options->namespaces[0].id(), true}).code() == errc::unknown_namespace);
-  CHECK(ask(supervisor, leave_space_request{id, true}).code() == errc::ok);
+  const auto id = ns.id();
+  CHECK(ask(supervisor, leave_namespace_request{id, false}).code() == errc::busy);
+  CHECK(ask(supervisor, leave_namespace_request{options->namespaces[0].id(), true}).code() == errc::unknown_namespace);
+  CHECK(ask(supervisor, leave_namespace_request{id, true}).code() == errc::ok);
   CHECK(attach(link, wanted()).code() == errc::busy);
   const auto waits = begin(supervisor, unbind_atom_v, id);
   run();
@@ -135,8 +135,8 @@ TEST_CASE_METHOD(making_world, "node: a namespace is released when no former cli
 TEST_CASE_METHOD(making_world, "node: a namespace is released when clients that may access its memory are overdue",
                  "[node]") {
   const auto reply = attach_and_ask();
-  const auto id = space.id();
-  CHECK(ask(supervisor, leave_space_request{id, true}).code() == errc::ok);
+  const auto id = ns.id();
+  CHECK(ask(supervisor, leave_namespace_request{id, true}).code() == errc::ok);
   const auto waits = begin(supervisor, unbind_atom_v, id);
   advance(node_state::quiesce_expected - std::chrono::seconds(1));
   CHECK_FALSE(client().answer_to(waits).came);
@@ -146,4 +146,4 @@ TEST_CASE_METHOD(making_world, "node: a namespace is released when clients that 
   CHECK(ask(supervisor, owner_quiesced_atom_v, reply.owner).code() == errc::ok);
 }
 
-} // namespace node_spaces_test
+} // namespace node_namespaces_test

@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/space_keeper.hpp"
+#include "actors/node/supervisor/namespace_manager.hpp"
 
 #include "actors/node/allocator/allocator.hpp"
 #include "base/log.hpp"
@@ -23,18 +23,18 @@ bool may_be_anew(const error& why) {
 
 } // namespace
 
-space_keeper::space_keeper(caf::actor_config& config, space_keeper_options options)
-    : space_keeper_actor::base(config), options_(std::move(options)) {
+namespace_manager::namespace_manager(caf::actor_config& config, namespace_manager_options options)
+    : namespace_manager_actor::base(config), options_(std::move(options)) {
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
   set_exit_handler([this](caf::exit_msg& x) { leave(x.reason); });
 }
 
-space_keeper::behavior_type space_keeper::make_behavior() {
+namespace_manager::behavior_type namespace_manager::make_behavior() {
   return {
-      [this](const open_space_request& x) { return open(x); },
-      [this](const close_space_request& x) { return close(x.space); },
-      [this](grow_atom, const namespace_id& space, rank_number rank, std::uint32_t wanted) {
-        return grow(space, rank, wanted);
+      [this](const open_namespace_request& x) { return open(x); },
+      [this](const close_namespace_request& x) { return close(x.ns); },
+      [this](grow_atom, const namespace_id& ns, rank_number rank, std::uint32_t wanted) {
+        return grow(ns, rank, wanted);
       },
       [this](restored_atom) -> caf::result<void> {
         restoring_ = false;
@@ -45,7 +45,7 @@ space_keeper::behavior_type space_keeper::make_behavior() {
   };
 }
 
-caf::result<served_space> space_keeper::open(const open_space_request& wanted) {
+caf::result<served_namespace> namespace_manager::open(const open_namespace_request& wanted) {
   const auto id = wanted.spec.id();
   if (leaving_)
     return to_caf(error{errc::shutting_down, "the node is ending"});
@@ -54,7 +54,7 @@ caf::result<served_space> space_keeper::open(const open_space_request& wanted) {
   // Files that an earlier removal left behind would otherwise be taken for this namespace's.
   if (!wanted.stored)
     remove_files(id);
-  served_space out{wanted.spec, {}};
+  served_namespace out{wanted.spec, {}};
   ranks opened;
   for (rank_number rank = 0; rank < wanted.spec.world_size; ++rank) {
     auto made = open_one(wanted, rank, opened);
@@ -80,23 +80,23 @@ caf::result<served_space> space_keeper::open(const open_space_request& wanted) {
   return out;
 }
 
-caf::result<void> space_keeper::close(const namespace_id& space) {
-  const auto found = open_.extract(space);
+caf::result<void> namespace_manager::close(const namespace_id& ns) {
+  const auto found = open_.extract(ns);
   if (found.empty())
     return to_caf(error{errc::unknown_namespace, "no such namespace is open"});
   auto promise = make_response_promise();
-  end(found.mapped(), [this, request = promises_.add(promise), space, all = found.mapped()] {
+  end(found.mapped(), [this, request = promises_.add(promise), ns, all = found.mapped()] {
     if (options_.condition)
       for (const auto& x : all)
-        options_.condition->remove_slab(space, x.rank);
-    leave_residence(space, static_cast<rank_number>(all.size()));
-    remove_files(space);
+        options_.condition->remove_slab(ns, x.rank);
+    leave_residence(ns, static_cast<rank_number>(all.size()));
+    remove_files(ns);
     promises_.deliver(request, caf::unit);
   });
   return promise;
 }
 
-std::set<std::string> space_keeper::open_files(const namespace_id& space, const ranks& opened) const {
+std::set<std::string> namespace_manager::open_files(const namespace_id& ns, const ranks& opened) const {
   std::set<std::string> out;
   const auto note = [&](const namespace_id& id, const ranks& all) {
     for (const auto& x : all)
@@ -104,12 +104,12 @@ std::set<std::string> space_keeper::open_files(const namespace_id& space, const 
   };
   for (const auto& [id, all] : open_)
     note(id, all);
-  note(space, opened);
+  note(ns, opened);
   return out;
 }
 
-std::uint64_t space_keeper::bytes_not_open(const namespace_id& space, const ranks& opened) const {
-  const auto open = open_files(space, opened);
+std::uint64_t namespace_manager::bytes_not_open(const namespace_id& ns, const ranks& opened) const {
+  const auto open = open_files(ns, opened);
   std::uint64_t sum = 0;
   for (const auto& x : options_.files->list())
     if (x.name.ends_with(".slab") && !open.contains(x.name))
@@ -117,36 +117,36 @@ std::uint64_t space_keeper::bytes_not_open(const namespace_id& space, const rank
   return sum;
 }
 
-result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, rank_number rank,
-                                                const ranks& opened) const {
-  const auto page = space.geometry.page_bytes();
+result<std::uint64_t> namespace_manager::first_slots(const namespace_spec& ns, rank_number rank,
+                                                     const ranks& opened) const {
+  const auto page = ns.geometry.page_bytes();
   const auto most = made_slots_max(*options_.config, page);
   // Existing pages have priority over future ones.
-  const auto kept = restoring_ ? bytes_not_open(space.id(), opened) : 0;
+  const auto kept = restoring_ ? bytes_not_open(ns.id(), opened) : 0;
   const auto left = options_.disk->left();
   // The remaining space is also for the ranks that follow.
-  const auto share = (left - std::min(kept, left)) / (space.world_size - rank);
+  const auto share = (left - std::min(kept, left)) / (ns.world_size - rank);
   const auto first =
       share < io::slab_tail_bytes ? 0 : io::next_slots(0, most, 0, io::slot_bytes(page), share - io::slab_tail_bytes);
   if (first >= io::growth_slots)
     return first;
   if (options_.config->registry.durability == "strict")
-    return fail(errc::full, "there is no disk space left for pages of namespace '" + space.name + "': of " +
+    return fail(errc::full, "there is no disk space left for pages of namespace '" + ns.name + "': of " +
                                 size_text(options_.disk->limit()) + " " + size_text(options_.disk->left()) +
                                 " are left (storage.disk_bytes); remove a namespace that is not needed");
   if (most > 0)
-    log::get("node")->warn("namespace '{}' rank {}: no disk space left for it (storage.disk_bytes)", space.name, rank);
+    log::get("node")->warn("namespace '{}' rank {}: no disk space left for it (storage.disk_bytes)", ns.name, rank);
   return std::uint64_t{0};
 }
 
-result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
-                                            std::uint64_t& disk_bytes) {
-  const auto& space = wanted.spec;
-  const auto page = space.geometry.page_bytes();
-  const auto name = made_slab_name(space.id(), rank);
+result<rank_parts> namespace_manager::open_parts(const open_namespace_request& wanted, rank_number rank,
+                                                 const ranks& opened, std::uint64_t& disk_bytes) {
+  const auto& ns = wanted.spec;
+  const auto page = ns.geometry.page_bytes();
+  const auto name = made_slab_name(ns.id(), rank);
   if (wanted.stored && made_slots_max(*options_.config, page) > 0 && options_.files->has(name)) {
     // Opens an existing file in its present size; a file that was removed meanwhile is created with one slot.
-    auto found = options_.files->open(space, rank, 1);
+    auto found = options_.files->open(ns, rank, 1);
     if (found && found->growth) {
       disk_bytes = found->growth->slots() * io::slot_bytes(page) + io::slab_tail_bytes;
       if (options_.disk->take(disk_bytes))
@@ -163,18 +163,18 @@ result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, ra
   return make_parts(wanted, rank, opened, disk_bytes);
 }
 
-result<rank_parts> space_keeper::make_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
-                                            std::uint64_t& disk_bytes) {
-  const auto& space = wanted.spec;
-  const auto slot = io::slot_bytes(space.geometry.page_bytes());
-  const auto first = first_slots(space, rank, opened);
+result<rank_parts> namespace_manager::make_parts(const open_namespace_request& wanted, rank_number rank,
+                                                 const ranks& opened, std::uint64_t& disk_bytes) {
+  const auto& ns = wanted.spec;
+  const auto slot = io::slot_bytes(ns.geometry.page_bytes());
+  const auto first = first_slots(ns, rank, opened);
   if (!first)
     return tl::unexpected<error>(first.error());
   for (auto slots = *first;; slots = io::growth_slots) {
     const auto needed = slots == 0 ? 0 : slots * slot + io::slab_tail_bytes;
     if (!options_.disk->take(needed))
       return fail(errc::full, "the disk space for namespaces that clients create has just been used up");
-    auto made = options_.files->open(space, rank, slots);
+    auto made = options_.files->open(ns, rank, slots);
     if (made) {
       disk_bytes = needed;
       return made;
@@ -191,13 +191,13 @@ result<rank_parts> space_keeper::make_parts(const open_space_request& wanted, ra
       return made;
     if (options_.config->registry.durability == "strict")
       return fail(errc::full, "its slab is missing, and cannot be recreated: " + made.error().text);
-    log::get("node")->warn("namespace '{}' rank {}: {}; its pages are in memory only", space.name, rank,
+    log::get("node")->warn("namespace '{}' rank {}: {}; its pages are in memory only", ns.name, rank,
                            made.error().text);
-    return options_.files->open(space, rank, 0);
+    return options_.files->open(ns, rank, 0);
   }
 }
 
-result<served_rank> space_keeper::open_one(const open_space_request& wanted, rank_number rank, ranks& opened) {
+result<served_rank> namespace_manager::open_one(const open_namespace_request& wanted, rank_number rank, ranks& opened) {
   const auto& config = *options_.config;
   const auto id = wanted.spec.id();
   std::uint64_t disk_bytes = 0;
@@ -247,8 +247,8 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
   }
 }
 
-std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, std::uint32_t wanted) {
-  const auto found = open_.find(space);
+std::uint32_t namespace_manager::grow(const namespace_id& ns, rank_number rank, std::uint32_t wanted) {
+  const auto found = open_.find(ns);
   if (found == open_.end() || rank >= found->second.size() || !found->second[rank].growth)
     return 0;
   auto& x = found->second[rank];
@@ -269,7 +269,7 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
       x.disk_bytes += bytes;
       x.memory->push_back(std::move(*memory));
       if (std::exchange(x.could_not_grow, false) && options_.condition)
-        options_.condition->ends(trouble::disk_full, space, rank);
+        options_.condition->ends(trouble::disk_full, ns, rank);
       return static_cast<std::uint32_t>(growth.slots());
     }
     options_.disk->give_back(bytes);
@@ -281,25 +281,25 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
     if (!std::exchange(x.could_not_grow, true))
       log::get("node")->warn("{}", text);
     if (options_.condition)
-      options_.condition->begins(trouble::disk_full, space, rank, text);
+      options_.condition->begins(trouble::disk_full, ns, rank, text);
   }
   return static_cast<std::uint32_t>(growth.slots());
 }
 
-void space_keeper::leave_residence(const namespace_id& space, rank_number count) {
+void namespace_manager::leave_residence(const namespace_id& ns, rank_number count) {
   if (options_.residence)
     for (rank_number rank = 0; rank < count; ++rank)
-      options_.residence->remove(space, rank);
+      options_.residence->remove(ns, rank);
 }
 
-void space_keeper::remove_files(const namespace_id& space) {
-  const auto prefix = to_string(space) + ".rank-";
+void namespace_manager::remove_files(const namespace_id& ns) {
+  const auto prefix = to_string(ns) + ".rank-";
   for (const auto& x : options_.files->list())
     if (x.name.starts_with(prefix))
       options_.files->remove(x.name);
 }
 
-void space_keeper::sweep() {
+void namespace_manager::sweep() {
   std::set<std::string> kept;
   for (const auto& [id, all] : open_)
     for (const auto& x : all)
@@ -315,7 +315,7 @@ void space_keeper::sweep() {
 
 // -- ending of open namespaces ----------------------------------------------------------------------------------------
 
-void space_keeper::end(const ranks& all, std::function<void()> answer) {
+void namespace_manager::end(const ranks& all, std::function<void()> answer) {
   if (all.empty())
     return answer();
   const auto number = ++last_ending_;
@@ -353,13 +353,13 @@ void space_keeper::end(const ranks& all, std::function<void()> answer) {
   }
 }
 
-void space_keeper::stop(std::uint64_t number, const caf::actor& which) {
+void namespace_manager::stop(std::uint64_t number, const caf::actor& which) {
   ending_of_.emplace(which.address(), number);
   monitor(which);
   send_exit(which, caf::exit_reason::user_shutdown);
 }
 
-void space_keeper::on_down(const caf::down_msg& down) {
+void namespace_manager::on_down(const caf::down_msg& down) {
   const auto of = ending_of_.extract(down.source);
   if (of.empty())
     return;
@@ -373,7 +373,7 @@ void space_keeper::on_down(const caf::down_msg& down) {
   end_if_alone();
 }
 
-void space_keeper::look_at_endings() {
+void namespace_manager::look_at_endings() {
   for (auto& [number, x] : endings_)
     if (x.answer && clock().now() >= x.patience_ends) {
       log::get("node")->error(
@@ -382,7 +382,7 @@ void space_keeper::look_at_endings() {
     }
 }
 
-void space_keeper::leave(const caf::error& why) {
+void namespace_manager::leave(const caf::error& why) {
   if (leaving_)
     return;
   leaving_ = why;
@@ -391,12 +391,12 @@ void space_keeper::leave(const caf::error& why) {
   end_if_alone();
 }
 
-void space_keeper::end_if_alone() {
+void namespace_manager::end_if_alone() {
   if (leaving_ && endings_.empty())
     quit(*leaving_);
 }
 
-void space_keeper::on_exit() {
+void namespace_manager::on_exit() {
   promises_.fail_all({errc::shutting_down, "the node is ending"});
   // For the case that it ends without an exit message, and so has not waited for these.
   for (const auto& [id, all] : std::exchange(open_, {}))

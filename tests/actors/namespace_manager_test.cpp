@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/space_keeper.hpp"
+#include "actors/node/supervisor/namespace_manager.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
@@ -6,7 +6,7 @@
 
 /// Serving namespaces of clients where a part of one cannot be opened.
 
-namespace space_keeper_test {
+namespace namespace_manager_test {
 
 using namespace troupe;
 using namespace troupe::test;
@@ -14,19 +14,19 @@ using namespace troupe::test;
 namespace {
 
 /// Ranks in memory only, of which the last one fails as long as the test wants.
-class refusing_files final : public space_files {
+class refusing_files final : public namespace_files {
 public:
   std::vector<file> list() const override { return {}; }
   bool has(const std::string&) const override { return false; }
   void remove(const std::string&) override {}
 
-  result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t) override {
-    if (refuse && rank + 1 == space.world_size)
+  result<rank_parts> open(const namespace_spec& ns, rank_number rank, std::uint64_t) override {
+    if (refuse && rank + 1 == ns.world_size)
       return fail(errc::io_error, "the test says so");
     rank_parts out{0, rank, 16, 1, std::make_shared<io_worker_parts>()};
     auto& parts = *out.worker;
-    parts.name = {space.id(), space.name, rank};
-    parts.page_bytes = space.geometry.page_bytes();
+    parts.name = {ns.id(), ns.name, rank};
+    parts.page_bytes = ns.geometry.page_bytes();
     parts.extents = extents;
     parts.options.memory_only = true;
     parts.options.slots = out.slots;
@@ -42,45 +42,45 @@ public:
 
 struct keeper_world : sim {
   keeper_world() {
-    space_keeper_options how;
+    namespace_manager_options how;
     how.config = std::make_shared<troupe::config::node_config>();
     how.files = files;
     how.disk = std::make_shared<io::disk_budget>(0);
     how.condition = std::make_shared<node_condition>();
     how.residence = residence;
     how.broker = broker.as<memory_broker_actor>();
-    keeper = spawn<space_keeper>(how);
+    keeper = spawn<namespace_manager>(how);
   }
 
-  errc open() { return ask(keeper, open_space_request{space, false}).code(); }
+  errc open() { return ask(keeper, open_namespace_request{ns, false}).code(); }
 
   /// The number of ranks that a lookup may ask whether their pages are in memory.
   std::size_t resident() const {
     std::size_t out = 0;
-    for (rank_number rank = 0; rank < space.world_size; ++rank)
-      out += residence->find(space.id(), rank) ? 1 : 0;
+    for (rank_number rank = 0; rank < ns.world_size; ++rank)
+      out += residence->find(ns.id(), rank) ? 1 : 0;
     return out;
   }
 
-  namespace_spec space = small_space(3);
+  namespace_spec ns = small_namespace(3);
   probe broker{system()};
   std::shared_ptr<refusing_files> files = std::make_shared<refusing_files>();
   std::shared_ptr<page_residence> residence = std::make_shared<page_residence>();
-  space_keeper_actor keeper;
+  namespace_manager_actor keeper;
 };
 
 } // namespace
 
 TEST_CASE_METHOD(keeper_world, "namespace files: a failed open leaves nothing behind and can be retried",
-                 "[space_keeper]") {
+                 "[namespace_manager]") {
   CHECK(open() == errc::io_error);
   CHECK(resident() == 0);
   files->refuse = false;
   CHECK(open() == errc::ok);
   CHECK(resident() == 3);
-  CHECK(ask(keeper, close_space_request{space.id()}).code() == errc::ok);
+  CHECK(ask(keeper, close_namespace_request{ns.id()}).code() == errc::ok);
   CHECK(resident() == 0);
   end(keeper);
 }
 
-} // namespace space_keeper_test
+} // namespace namespace_manager_test

@@ -14,9 +14,9 @@ namespace troupe {
 
 /// The slab files of namespaces that clients create, in a directory of their own. Blocks for as long as the disk takes;
 /// for one thread at a time.
-class space_files {
+class namespace_files {
 public:
-  virtual ~space_files() = default;
+  virtual ~namespace_files() = default;
 
   struct file {
     std::string name;
@@ -32,7 +32,7 @@ public:
 
   /// Opens the file of that rank, or creates it with `first_slots` slots; 0: no file, in memory only. Errors: those of
   /// `io::open_slab_store`.
-  virtual result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t first_slots) = 0;
+  virtual result<rank_parts> open(const namespace_spec& ns, rank_number rank, std::uint64_t first_slots) = 0;
 
   /// Removes a file. It may be open; then its disk space is free when it is closed.
   virtual void remove(const std::string& name) = 0;
@@ -40,8 +40,8 @@ public:
 
 /// The files in the data directory of this config. `extents`: the source of memory for pages. `gate`: whether the
 /// directory may be written; null where no other node could take it over.
-std::shared_ptr<space_files> open_space_files(std::shared_ptr<const config::node_config> options,
-                                              std::shared_ptr<io::extent_source> extents,
-                                              std::shared_ptr<const write_gate> gate = nullptr);
+std::shared_ptr<namespace_files> open_namespace_files(std::shared_ptr<const config::node_config> options,
+                                                      std::shared_ptr<io::extent_source> extents,
+                                                      std::shared_ptr<const write_gate> gate = nullptr);
 
 } // namespace troupe
