@@ -178,7 +178,7 @@ void client::kill() {
   loads_.clear();
   saves_.clear();
   shards_.clear();
-  fronts_.clear();
+  proxies_.clear();
   for (auto& r : ranks_)
     r.copier = nullptr, r.load = nullptr, r.save = nullptr;
   in_.reset();
@@ -238,7 +238,7 @@ void client::line_is_lost(const line& which) {
   owner_ = 0;
   asked_.clear();
   lookups_.clear();
-  fronts_.clear();
+  proxies_.clear();
   for (auto& r : ranks_)
     r.loads.clear();
   world_.schedule.after(duration(1), [this, run = run_] {

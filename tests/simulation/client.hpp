@@ -157,7 +157,7 @@ private:
   std::map<caf::actor_id, rank_number> loads_;
   std::map<caf::actor_id, rank_number> saves_;
   std::map<caf::actor_id, std::uint32_t> shards_;
-  std::map<caf::actor_id, caf::strong_actor_ptr> fronts_;
+  std::map<caf::actor_id, caf::strong_actor_ptr> proxies_;
   /// Requests by sender and number.
   std::map<std::pair<caf::actor_id, std::uint64_t>, copy_under_way> copies_;
   struct held_word {

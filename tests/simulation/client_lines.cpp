@@ -78,7 +78,7 @@ bool client::load_says(rank_number rank, const caf::strong_actor_ptr& by, const 
           if (shard == holder->first) {
             watch.fetches(wanted);
             judge("leases", "load", watch.releases(shard, holder->second));
-            line_->carry(line::client, by, fronts_.at(front), caf::make_message_id(),
+            line_->carry(line::client, by, proxies_.at(front), caf::make_message_id(),
                          caf::make_message(release_request{ns_, holder->second, 0}));
             return true;
           }
@@ -139,10 +139,10 @@ bool client::hears(const caf::strong_actor_ptr& from, const caf::strong_actor_pt
     const auto& shards = what.get_as<attach_reply>(0).shards;
     arenas_[what.get_as<attach_reply>(0).owner] = what.get_as<attach_reply>(0).arena.name.items;
     shards_.clear();
-    fronts_.clear();
+    proxies_.clear();
     for (std::uint32_t i = 0; i < shards.size(); ++i) {
       shards_[shards[i].id()] = i;
-      fronts_[shards[i].id()] = caf::actor_cast<caf::strong_actor_ptr>(shards[i]);
+      proxies_[shards[i].id()] = caf::actor_cast<caf::strong_actor_ptr>(shards[i]);
     }
     return true;
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/reception/client_front.hpp"
+#include "actors/node/reception/client_proxy.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/listeners/outgoing_budget.hpp"
 #include "messages/messages.hpp"

@@ -1,6 +1,6 @@
 #include "actors/node/reception/client_cluster.hpp"
 
-#include "actors/node/reception/client_front.hpp"
+#include "actors/node/reception/client_proxy.hpp"
 
 #include <utility>
 

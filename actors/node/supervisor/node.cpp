@@ -397,7 +397,7 @@ caf::result<void> node::owner_quiesced(owner_id owner) {
   return to_caf(said);
 }
 
-void node::end_fronts(const client& x) {
+void node::end_proxies(const client& x) {
   for (const auto& shard : x.shards)
     send_exit(shard, caf::exit_reason::user_shutdown);
   for (const auto& worker : x.workers)
@@ -415,7 +415,7 @@ void node::release_disconnected() {
     // a shard such a hold expires.
     const auto left = clients_.extract(gone.owner);
     demonitor(left.mapped().handle.address());
-    end_fronts(left.mapped());
+    end_proxies(left.mapped());
     const auto& disconnected =
         disconnected_
             .emplace(gone.owner, disconnected_client{std::move(left.mapped().process), left.mapped().ns, false,
@@ -580,7 +580,7 @@ void node::on_exit() {
   children_ = node_children{};
   peers_ = nullptr;
   for (const auto& [owner, x] : clients_) {
-    end_fronts(x);
+    end_proxies(x);
     for (const auto& remote : x.remotes)
       send_exit(remote, caf::exit_reason::user_shutdown);
   }

@@ -137,7 +137,7 @@ private:
   /// Handles a remote client whose memory cannot be reached any more.
   void lose(owner_id owner);
   caf::result<void> owner_quiesced(owner_id owner);
-  void end_fronts(const client& x);
+  void end_proxies(const client& x);
   /// Ends the proxies of clients that the state has released, and notifies the actors that served them; then processes
   /// quiesced clients.
   void release_disconnected();

@@ -26,9 +26,9 @@ public:
   /// Inspects the answer, and may replace it.
   using look = std::function<void(caf::message&)>;
 
-  answer_relay(caf::actor_config& config, caf::strong_actor_ptr front, caf::strong_actor_ptr asker, caf::message_id id,
+  answer_relay(caf::actor_config& config, caf::strong_actor_ptr proxy, caf::strong_actor_ptr asker, caf::message_id id,
                std::shared_ptr<client_rights> rights, look at_answer)
-      : caf::monitorable_actor(config), front_(std::move(front)), asker_(std::move(asker)), id_(id),
+      : caf::monitorable_actor(config), proxy_(std::move(proxy)), asker_(std::move(asker)), id_(id),
         rights_(std::move(rights)), at_answer_(std::move(at_answer)) {}
 
   ~answer_relay() override {
@@ -66,7 +66,7 @@ private:
       rights_->end_request();
     // A message that is no request needs no answer.
     if (asker_ && id_.is_request())
-      asker_->enqueue(front_, id_.response_id(), std::move(answer), host);
+      asker_->enqueue(proxy_, id_.response_id(), std::move(answer), host);
   }
 
   void abandon(caf::execution_unit* host) {
@@ -77,7 +77,7 @@ private:
     cleanup(caf::make_error(caf::exit_reason::user_shutdown), host);
   }
 
-  caf::strong_actor_ptr front_;
+  caf::strong_actor_ptr proxy_;
   caf::strong_actor_ptr asker_;
   caf::message_id id_;
   /// Null where requests are not counted.
