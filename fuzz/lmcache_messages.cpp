@@ -21,7 +21,7 @@ void check_chunks(const lmcache::chunk_range& x) {
 }
 
 void check_right(const lmcache::incoming& x) {
-  using lmcache::wire::operation;
+  using lmcache::protocol::operation;
   switch (x.what) {
   case operation::store:
   case operation::retrieve:
@@ -57,7 +57,7 @@ void check_right(const lmcache::incoming& x) {
 bool read_lmcache_message(std::string_view text) {
   // Each frame exactly of the required length, so that a sanitizer detects a read beyond the end.
   std::vector<std::unique_ptr<std::byte[]>> kept;
-  std::vector<lmcache::wire::byte_view> frames;
+  std::vector<lmcache::protocol::byte_view> frames;
   while (text.size() >= 2 && frames.size() < 16) {
     const auto wanted = static_cast<unsigned char>(text[0]) + 256U * static_cast<unsigned char>(text[1]);
     text.remove_prefix(2);
@@ -70,8 +70,8 @@ bool read_lmcache_message(std::string_view text) {
   const auto message = lmcache::read_message(frames, fuzz_chunk_tokens);
   if (!message)
     return false;
-  if (const auto no = lmcache::wire::refusal(message->what)) {
-    lmcache::wire::msgpack_reader in(std::as_bytes(std::span(*no)));
+  if (const auto no = lmcache::protocol::refusal(message->what)) {
+    lmcache::protocol::msgpack_reader in(std::as_bytes(std::span(*no)));
     in.skip();
     demand(in.done(), "a refusal that is not one value");
   }

@@ -21,7 +21,7 @@ void append(std::string& out, std::string_view name, std::string_view value) {
 }
 
 /// Unambiguous for all values. Keys outlive the process: another text makes everything a miss.
-std::string root_text(const wire::sequence_key& of) {
+std::string root_text(const protocol::sequence_key& of) {
   std::string out = "troupe lmcache keys 1\n";
   append(out, "model", of.model);
   append(out, "world_size", std::to_string(of.world_size));
@@ -37,7 +37,7 @@ std::uint64_t number_at(const std::byte* in) noexcept {
 
 } // namespace
 
-std::vector<key_digest> chunk_keys(const wire::sequence_key& of, std::span<const std::uint32_t> tokens,
+std::vector<key_digest> chunk_keys(const protocol::sequence_key& of, std::span<const std::uint32_t> tokens,
                                    std::uint32_t chunk_tokens) {
   std::vector<key_digest> out;
   thread_local message_digest sha256{"SHA256"};

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/digest.hpp"
-#include "lmcache/wire/requests.hpp"
+#include "lmcache/protocol/requests.hpp"
 
 #include <cstdint>
 #include <span>
@@ -18,7 +18,7 @@ namespace troupe::lmcache {
 /// keys of tenants with different salts are in one index.
 ///
 /// Empty if OpenSSL has no SHA-256. For any thread.
-std::vector<key_digest> chunk_keys(const wire::sequence_key& of, std::span<const std::uint32_t> tokens,
+std::vector<key_digest> chunk_keys(const protocol::sequence_key& of, std::span<const std::uint32_t> tokens,
                                    std::uint32_t chunk_tokens);
 
 } // namespace troupe::lmcache

@@ -28,7 +28,7 @@ std::string to_string(const client_info& x) {
   auto out = "client " + std::to_string(x.number) + " (";
   if (x.process != 0)
     out += "process " + std::to_string(x.process) + " '" + x.name + "', ";
-  return out + "user " + std::to_string(x.user) + ", LMCache " + wire::to_string(x.versions) + ")";
+  return out + "user " + std::to_string(x.user) + ", LMCache " + protocol::to_string(x.versions) + ")";
 }
 
 void client_list::connected(client_number number, const peer_socket& socket) {
@@ -44,7 +44,7 @@ void client_list::disconnected(client_number number) {
   clients_.erase(number);
 }
 
-void client_list::served(client_number number, wire::version_set versions) {
+void client_list::served(client_number number, protocol::version_set versions) {
   const std::lock_guard guard(mutex_);
   const auto i = clients_.find(number);
   if (i == clients_.end())

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "lmcache/peer.hpp"
+#include "lmcache/protocol/versions.hpp"
 #include "lmcache/session_table.hpp"
-#include "lmcache/wire/versions.hpp"
 
 #include <cstdint>
 #include <map>
@@ -22,7 +22,7 @@ struct client_info {
   std::string name;
   std::uint32_t user = 0;
   /// The protocol versions that fit all of its messages so far.
-  wire::version_set versions = wire::version_set::all();
+  protocol::version_set versions = protocol::version_set::all();
   std::uint64_t requests = 0;
   /// The number of malformed messages, and the difference of the last one that was logged; see `problem.hpp`.
   std::uint64_t malformed = 0;
@@ -39,7 +39,7 @@ public:
   void disconnected(client_number number);
 
   /// Counts a message of the client; `versions` are the possible ones.
-  void served(client_number number, wire::version_set versions);
+  void served(client_number number, protocol::version_set versions);
   void malformed(client_number number);
   /// Sets the client's process, so that it need not be looked for; 0 if it cannot be found.
   void found(client_number number, std::int32_t process);

@@ -40,7 +40,7 @@ std::string name_of(const namespace_spec& ns) {
 /// Limit of a worker's groups that are described one by one.
 constexpr std::size_t groups_shown_max = 8;
 
-std::string describe(const wire::group_layout& x) {
+std::string describe(const protocol::group_layout& x) {
   auto out = std::to_string(x.layers) + " layers ";
   if (x.recurrent)
     return out + "of recurrent states";
@@ -50,7 +50,7 @@ std::string describe(const wire::group_layout& x) {
 }
 
 /// Several groups need pages of several sizes for one chunk, and hits that depend on the group.
-result<void> check_groups(const wire::context_registration& x, std::uint32_t chunk_tokens) {
+result<void> check_groups(const protocol::context_registration& x, std::uint32_t chunk_tokens) {
   if (x.groups.empty())
     return {};
   if (x.groups.size() > 1) {
@@ -73,7 +73,7 @@ result<void> check_groups(const wire::context_registration& x, std::uint32_t chu
 
 } // namespace
 
-result<context> context_of(const wire::context_registration& x, std::uint32_t chunk_tokens, block_order order) {
+result<context> context_of(const protocol::context_registration& x, std::uint32_t chunk_tokens, block_order order) {
   if (auto served = check_groups(x, chunk_tokens); !served)
     return tl::unexpected<error>(served.error());
   const auto type = std::ranges::find(element_types, x.dtype, &element_type::torch);

@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/namespace_spec.hpp"
-#include "lmcache/wire/requests.hpp"
+#include "lmcache/protocol/requests.hpp"
 
 #include <cstdint>
 
@@ -13,7 +13,7 @@ struct context {
   /// One namespace for all workers with equal properties.
   namespace_spec ns;
   /// The shape of a page as the worker sees it.
-  wire::slot_shape shape;
+  protocol::slot_shape shape;
 };
 
 /// The outer dimension of a block of the engine. Workers that copy themselves make pages with tokens outside,
@@ -28,7 +28,7 @@ enum class block_order : std::uint8_t { tokens_first, heads_first };
 /// not have the node's number of tokens, and for several groups of layers, each of which is named.
 ///
 /// `heads_first`: a page has the worker's blocks in sequence within a layer, unchanged.
-result<context> context_of(const wire::context_registration& x, std::uint32_t chunk_tokens,
+result<context> context_of(const protocol::context_registration& x, std::uint32_t chunk_tokens,
                            block_order order = block_order::tokens_first);
 
 } // namespace troupe::lmcache

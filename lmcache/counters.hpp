@@ -2,7 +2,7 @@
 
 #include "lmcache/client_list.hpp"
 #include "lmcache/problem.hpp"
-#include "lmcache/wire/operation.hpp"
+#include "lmcache/protocol/operation.hpp"
 
 #include <array>
 #include <atomic>
@@ -30,7 +30,7 @@ struct counters {
   using number = std::atomic<std::uint64_t>;
 
   /// By operation.
-  std::array<number, wire::operation_count> requests{};
+  std::array<number, protocol::operation_count> requests{};
   /// Requests that were rejected in the way of their operation.
   number refused{0};
   /// Rejected requests that could not be parsed, by `problem`; those of `problem::envelope` get no answer.

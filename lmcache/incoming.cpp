@@ -8,8 +8,8 @@ namespace troupe::lmcache {
 
 namespace {
 
-using wire::byte_view;
-using wire::operation;
+using protocol::byte_view;
+using protocol::operation;
 
 /// Limit of the repeated frames: a number, and a number or a name.
 constexpr std::size_t repeated_bytes_max = 128;
@@ -24,8 +24,8 @@ std::string text_of(byte_view x) {
 problem read_chunks(byte_view frame, std::uint32_t chunk_tokens, incoming& to) {
   // Kept between messages: they have up to some hundred thousand tokens.
   thread_local std::vector<std::uint32_t> tokens;
-  wire::sequence_key key;
-  if (chunk_tokens == 0 || !wire::read_key(frame, key, tokens))
+  protocol::sequence_key key;
+  if (chunk_tokens == 0 || !protocol::read_key(frame, key, tokens))
     return problem::key;
   to.versions &= key.versions;
   auto& out = to.chunks;
@@ -42,7 +42,7 @@ problem read_chunks(byte_view frame, std::uint32_t chunk_tokens, incoming& to) {
 }
 
 problem read_instance(byte_view frame, std::optional<std::int64_t>& out) {
-  out = wire::read_integer(frame);
+  out = protocol::read_integer(frame);
   return out ? problem::none : problem::payload;
 }
 
@@ -57,7 +57,7 @@ problem read_prepare_store(std::span<const byte_view> x, std::uint32_t chunk_tok
   if (const auto why = read_transfer(x, chunk_tokens, out); why != problem::none || x.size() == 2)
     return why;
   std::vector<std::vector<std::uint32_t>> skipped;
-  if (!wire::read_skipped_chunks(x[2], skipped))
+  if (!protocol::read_skipped_chunks(x[2], skipped))
     return problem::payload;
   // Workers with one group send none.
   return skipped.empty() ? problem::none : problem::groups;
@@ -66,14 +66,14 @@ problem read_prepare_store(std::span<const byte_view> x, std::uint32_t chunk_tok
 /// Chunks of earlier lookups of the same request, which hold nothing any more: a lookup ends the one before it.
 problem read_freed(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> earlier;
-  if (x.size() == 3 && !wire::read_ranges(x[2], earlier))
+  if (x.size() == 3 && !protocol::read_ranges(x[2], earlier))
     return problem::payload;
   return read_chunks(x[0], chunk_tokens, out);
 }
 
 problem read_request_name(byte_view frame, std::string& out) {
-  const auto text = wire::read_text(frame);
-  if (!text || text->size() > wire::text_max)
+  const auto text = protocol::read_text(frame);
+  if (!text || text->size() > protocol::text_max)
     return problem::payload;
   out = *text;
   return problem::none;
@@ -86,8 +86,8 @@ constexpr std::size_t event_bytes_max = 1024;
 problem read_memory(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
   if (const auto why = read_instance(x[0], out.instance); why != problem::none)
     return why;
-  wire::kv_cache_registration registration;
-  if (wire::read_kv_cache(x.subspan(1), registration))
+  protocol::kv_cache_registration registration;
+  if (protocol::read_kv_cache(x.subspan(1), registration))
     out.opened = open_context_of(registration, chunk_tokens);
   else
     out.opened = fail(errc::invalid_argument, "memory handles that cannot be parsed");
@@ -99,9 +99,9 @@ problem read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, inco
   if (const auto why = read_transfer(x, chunk_tokens, out); why != problem::none)
     return why;
   std::vector<std::vector<std::uint32_t>> groups;
-  wire::msgpack_reader event(x[3]);
+  protocol::msgpack_reader event(x[3]);
   const auto bytes = event.bytes();
-  if (!wire::read_blocks(x[2], groups) || groups.empty() || !event.done() || bytes.size() > event_bytes_max)
+  if (!protocol::read_blocks(x[2], groups) || groups.empty() || !event.done() || bytes.size() > event_bytes_max)
     return problem::payload;
   if (groups.size() > 1)
     return problem::groups;
@@ -112,7 +112,7 @@ problem read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, inco
   out.event = text_of(bytes);
   if (x.size() == 4)
     return problem::none;
-  const auto skip = wire::read_integer(x[4]);
+  const auto skip = protocol::read_integer(x[4]);
   if (!skip || *skip < 0 || *skip > 0xffffffffLL)
     return problem::payload;
   out.skip_tokens = static_cast<std::uint32_t>(*skip);
@@ -120,7 +120,7 @@ problem read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, inco
 }
 
 problem read_wait(std::span<const byte_view> x, incoming& out) {
-  const auto seconds = wire::read_real(x[1]);
+  const auto seconds = protocol::read_real(x[1]);
   if (!seconds)
     return problem::payload;
   out.patience = std::chrono::duration_cast<duration>(
@@ -129,7 +129,7 @@ problem read_wait(std::span<const byte_view> x, incoming& out) {
 }
 
 problem read_alignment(byte_view frame, incoming& out) {
-  const auto tokens = wire::read_integer(frame);
+  const auto tokens = protocol::read_integer(frame);
   if (!tokens || *tokens < 1 || *tokens > 0xffffffffLL)
     return problem::payload;
   out.alignment = static_cast<std::uint32_t>(*tokens);
@@ -137,9 +137,9 @@ problem read_alignment(byte_view frame, incoming& out) {
 }
 
 problem read_context(byte_view frame, std::uint32_t chunk_tokens, incoming& out) {
-  wire::context_registration registration;
-  if (!wire::read_registration(frame, registration)) {
-    out.instance = wire::read_instance_of_registration(frame);
+  protocol::context_registration registration;
+  if (!protocol::read_registration(frame, registration)) {
+    out.instance = protocol::read_instance_of_registration(frame);
     return problem::payload;
   }
   out.versions &= registration.versions;
@@ -159,7 +159,7 @@ std::uint64_t kept_bytes(const incoming& x) {
 }
 
 bool is_empty(byte_view frame) {
-  wire::msgpack_reader in(frame);
+  protocol::msgpack_reader in(frame);
   return in.bytes().empty() && in.done();
 }
 
@@ -200,7 +200,7 @@ problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, 
     // Older clients do not identify themselves.
     if (x.empty())
       return problem::none;
-    const auto instance = wire::read_integer_or_nil(x[0]);
+    const auto instance = protocol::read_integer_or_nil(x[0]);
     out.instance = instance.value_or(std::nullopt);
     return instance ? problem::none : problem::payload;
   }
@@ -210,19 +210,19 @@ problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, 
 }
 
 problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_tokens, incoming& out) {
-  const auto what = wire::read_operation(frames[1]);
+  const auto what = protocol::read_operation(frames[1]);
   out.what = what.value_or(operation::unknown);
-  if (!wire::read_integer(frames[0]))
+  if (!protocol::read_integer(frames[0]))
     return problem::envelope;
   if (out.what == operation::unknown)
     return problem::operation;
   const auto payloads = frames.subspan(2);
-  out.versions = wire::versions_of(out.what, payloads.size());
+  out.versions = protocol::versions_of(out.what, payloads.size());
   if (out.versions.empty()) {
     // No answer to a registration rejects it: the pings of the instance do.
     if (out.what == operation::register_context && !payloads.empty())
-      out.instance = wire::read_instance_of_registration(payloads[0]);
-    else if (wire::changes_registration(out.what) && !payloads.empty())
+      out.instance = protocol::read_instance_of_registration(payloads[0]);
+    else if (protocol::changes_registration(out.what) && !payloads.empty())
       static_cast<void>(read_instance(payloads[0], out.instance));
     out.opened = fail(errc::invalid_argument, "a registration with a number of payloads that no version has");
     return problem::payload_count;

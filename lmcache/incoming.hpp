@@ -36,12 +36,12 @@ struct incoming {
   /// To be repeated in the answer, byte for byte.
   std::string number;
   std::string operation_frame;
-  wire::operation what = wire::operation::unknown;
+  protocol::operation what = protocol::operation::unknown;
   /// It is answered with a rejection: `why` is not `none`.
   bool malformed = false;
   problem why = problem::none;
   /// The versions in which the message has this form; none if it is malformed.
-  wire::version_set versions = wire::version_set::all();
+  protocol::version_set versions = protocol::version_set::all();
 
   chunk_range chunks;
   std::optional<std::int64_t> instance;
@@ -71,6 +71,6 @@ struct incoming {
 /// Parses a message without the frame that names its client. None if no answer is possible: number or operation are
 /// missing. All defects of the message are found here: a request that is not `malformed` has all that its operation
 /// needs, and the number of payloads of some version.
-std::optional<incoming> read_message(std::span<const wire::byte_view> frames, std::uint32_t chunk_tokens);
+std::optional<incoming> read_message(std::span<const protocol::byte_view> frames, std::uint32_t chunk_tokens);
 
 } // namespace troupe::lmcache

@@ -13,7 +13,7 @@ namespace troupe::lmcache {
 
 namespace {
 
-using wire::tensor_handle;
+using protocol::tensor_handle;
 
 constexpr std::string_view shared_kind = "cpu_shm";
 constexpr std::string_view raw_kind = "cuda_raw";
@@ -41,7 +41,7 @@ struct block_shape {
   std::size_t inner = 0;
 };
 
-result<bool> heads_outside(const wire::kv_cache_registration& x) {
+result<bool> heads_outside(const protocol::kv_cache_registration& x) {
   if (x.layout == "HND" || x.layout == "BLHNC")
     return true;
   if (x.layout == "NHD" || x.layout == "BLNHC")
@@ -157,7 +157,7 @@ result<void> add_layer(const tensor_handle& x, const block_shape& shape, std::ui
 }
 
 /// The tensors of the group, in the order of the pages.
-result<std::vector<std::uint32_t>> layers_of(const wire::kv_cache_registration& x) {
+result<std::vector<std::uint32_t>> layers_of(const protocol::kv_cache_registration& x) {
   std::vector<std::uint32_t> out;
   if (!x.groups.empty())
     out = x.groups.front().layers;
@@ -174,7 +174,7 @@ result<std::vector<std::uint32_t>> layers_of(const wire::kv_cache_registration& 
 
 } // namespace
 
-result<open_context> open_context_of(const wire::kv_cache_registration& x, std::uint32_t chunk_tokens) {
+result<open_context> open_context_of(const protocol::kv_cache_registration& x, std::uint32_t chunk_tokens) {
   if (x.tensors.empty())
     return fail(errc::invalid_argument, "a KV cache without tensors");
   for (const auto kind : {x.tensors.front().kind, x.tensors.back().kind})
@@ -199,7 +199,7 @@ result<open_context> open_context_of(const wire::kv_cache_registration& x, std::
   if (!x.groups.empty() && x.groups.front().block_tokens != 0 && x.groups.front().block_tokens != shape->tokens)
     return fail(errc::unsupported, "blocks of " + std::to_string(x.groups.front().block_tokens) +
                                        " tokens, but a tensor has " + std::to_string(shape->tokens));
-  wire::context_registration said;
+  protocol::context_registration said;
   said.model = x.model;
   said.world_size = x.world_size;
   said.block_tokens = static_cast<std::uint32_t>(shape->tokens);

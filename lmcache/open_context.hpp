@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "gpu/remote_layout.hpp"
 #include "lmcache/context.hpp"
-#include "lmcache/wire/device_handles.hpp"
+#include "lmcache/protocol/device_handles.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -25,6 +25,6 @@ struct open_context {
 ///
 /// Errors: invalid_argument and out_of_range, for invalid values; unsupported, with the cause: other handles, engines,
 /// several groups, layers that differ, blocks that are not contiguous.
-result<open_context> open_context_of(const wire::kv_cache_registration& x, std::uint32_t chunk_tokens);
+result<open_context> open_context_of(const protocol::kv_cache_registration& x, std::uint32_t chunk_tokens);
 
 } // namespace troupe::lmcache

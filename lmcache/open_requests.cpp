@@ -12,20 +12,20 @@ constexpr duration longest = std::chrono::minutes(4);
 } // namespace
 
 duration time_to_answer(const incoming& x) noexcept {
-  if (wire::changes_registration(x.what))
+  if (protocol::changes_registration(x.what))
     return duration::max();
   switch (x.what) {
   // Many of them may wait for each other.
-  case wire::operation::store:
-  case wire::operation::retrieve:
-  case wire::operation::clear:
+  case protocol::operation::store:
+  case protocol::operation::retrieve:
+  case protocol::operation::clear:
     return longest;
   // Until the pages are on the disk, if that is required.
-  case wire::operation::commit_store:
+  case protocol::operation::commit_store:
     return std::chrono::minutes(1);
   // They contain their own time limit, and are answered within it.
-  case wire::operation::query_prefetch_status:
-  case wire::operation::wait_prefetch_status:
+  case protocol::operation::query_prefetch_status:
+  case protocol::operation::wait_prefetch_status:
     return x.patience + std::chrono::seconds(30);
   default:
     return std::chrono::seconds(30);
@@ -65,7 +65,7 @@ std::vector<open_requests::request> open_requests::take_late(timestamp now) {
 std::vector<open_requests::request> open_requests::take_all() {
   std::vector<request> out;
   std::erase_if(open_, [&](auto& x) {
-    const bool taken = !x.second.held && !wire::changes_registration(x.second.kept->what);
+    const bool taken = !x.second.held && !protocol::changes_registration(x.second.kept->what);
     if (taken)
       out.push_back(std::move(x.second.kept));
     return taken;

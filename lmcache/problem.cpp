@@ -1,6 +1,6 @@
 #include "lmcache/problem.hpp"
 
-#include "lmcache/wire/requests.hpp"
+#include "lmcache/protocol/requests.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,10 +9,10 @@ namespace troupe::lmcache {
 
 namespace {
 
-using wire::byte_view;
-using wire::msgpack_reader;
-using wire::operation;
-using wire::versioned_field;
+using protocol::byte_view;
+using protocol::msgpack_reader;
+using protocol::operation;
+using protocol::versioned_field;
 
 constexpr std::array<std::string_view, problem_count> problem_names{"none", "envelope", "operation", "payload_count",
                                                                     "key",  "payload",  "groups"};
@@ -42,7 +42,7 @@ std::string fields_of(byte_view frame) {
 }
 
 std::string versioned(versioned_field x) {
-  return std::string(wire::name_of(x)) + " (" + wire::to_string(wire::versions_of(x)) + ")";
+  return std::string(protocol::name_of(x)) + " (" + protocol::to_string(protocol::versions_of(x)) + ")";
 }
 
 std::string describe_key(std::string_view name, byte_view frame) {
@@ -50,9 +50,9 @@ std::string describe_key(std::string_view name, byte_view frame) {
   const auto fields = fields_of(frame);
   if (fields.empty())
     return of + " is not a map of fields";
-  wire::sequence_key key;
+  protocol::sequence_key key;
   std::vector<std::uint32_t> tokens;
-  if (wire::read_key(frame, key, tokens))
+  if (protocol::read_key(frame, key, tokens))
     return of + " does not fit the operation: tokens " + std::to_string(key.begin) + " to " + std::to_string(key.end) +
            " of " + std::to_string(tokens.size()) + ", worker " +
            (key.worker ? std::to_string(*key.worker) : std::string("none")) + " of " + std::to_string(key.world_size);
@@ -62,7 +62,7 @@ std::string describe_key(std::string_view name, byte_view frame) {
 
 std::string operation_text(byte_view frame, operation what) {
   if (what != operation::unknown)
-    return std::string(wire::to_string(what));
+    return std::string(protocol::to_string(what));
   msgpack_reader in(frame);
   const auto kind = in.next();
   if (kind == msgpack_reader::kind::text)
@@ -79,14 +79,15 @@ std::string_view to_string(problem x) noexcept {
 std::string difference_of(problem what, std::span<const byte_view> frames) {
   if (what == problem::envelope || frames.size() < 2)
     return "a message of " + std::to_string(frames.size()) + " frames without a request number or an operation";
-  const auto asked = wire::read_operation(frames[1]).value_or(operation::unknown);
+  const auto asked = protocol::read_operation(frames[1]).value_or(operation::unknown);
   const auto name = operation_text(frames[1], asked);
   const auto payloads = frames.subspan(2);
   switch (what) {
   case problem::operation:
     return "an operation " + name + " is in no version";
   case problem::payload_count:
-    return name + " with " + std::to_string(payloads.size()) + " payloads; valid are " + wire::payload_counts(asked);
+    return name + " with " + std::to_string(payloads.size()) + " payloads; valid are " +
+           protocol::payload_counts(asked);
   case problem::key:
     return describe_key(name, payloads.empty() ? byte_view{} : payloads[0]);
   case problem::groups:

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lmcache/wire/operation.hpp"
+#include "lmcache/protocol/operation.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +35,6 @@ std::string_view to_string(problem x) noexcept;
 /// For people: the difference of the message from all versions. Frames are those without the client's name. Only
 /// printable text of the message is included. Parses the message once more, so it is for log lines, not for every
 /// message.
-std::string difference_of(problem what, std::span<const wire::byte_view> frames);
+std::string difference_of(problem what, std::span<const protocol::byte_view> frames);
 
 } // namespace troupe::lmcache

@@ -351,7 +351,7 @@ struct listener::implementation {
     if (!name.receive(router.get()))
       return false;
     std::array<zmq_frame, frames_max> frames;
-    std::array<wire::byte_view, frames_max> bytes;
+    std::array<protocol::byte_view, frames_max> bytes;
     std::size_t count = 0;
     bool too_many = false;
     for (bool more = name.more(); more;) {
@@ -379,7 +379,7 @@ struct listener::implementation {
     return true;
   }
 
-  void hand_on(connection& from, std::span<const wire::byte_view> frames, bool too_many) {
+  void hand_on(connection& from, std::span<const protocol::byte_view> frames, bool too_many) {
     auto message = read_message(frames, options.chunk_tokens);
     if (!message)
       return complain(from, problem::envelope, frames);
@@ -392,7 +392,7 @@ struct listener::implementation {
       complain(from, message->why, frames);
     else
       options.counts->list.served(from.number, message->versions);
-    if (message->what == wire::operation::negotiate_chunk_size && !message->malformed)
+    if (message->what == protocol::operation::negotiate_chunk_size && !message->malformed)
       compare_alignment(from, message->alignment);
     const bool registers = changes_registration(message->what) && message->instance;
     if (registers) {
@@ -411,7 +411,7 @@ struct listener::implementation {
     // The rules answer a registration: here, lanes may be working on the memory that it ends.
     if ((waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max && !registers) || has_too_many) {
       options.counts->refused.fetch_add(1, std::memory_order_relaxed);
-      post(*message, wire::refusal(message->what));
+      post(*message, protocol::refusal(message->what));
       return send_answers();
     }
     to.asked(std::move(*message));
@@ -431,7 +431,7 @@ struct listener::implementation {
   }
 
   /// Counts each malformed message, and logs them at a limited rate per client.
-  void complain(connection& about, problem what, std::span<const wire::byte_view> frames) {
+  void complain(connection& about, problem what, std::span<const protocol::byte_view> frames) {
     options.counts->malformed[static_cast<std::size_t>(what)].fetch_add(1, std::memory_order_relaxed);
     options.counts->list.malformed(about.number);
     if (!may_complain(about))

@@ -6,8 +6,9 @@ namespace troupe::lmcache {
 
 namespace {
 
-bool is_store(wire::operation x) noexcept {
-  return x == wire::operation::store || x == wire::operation::prepare_store || x == wire::operation::commit_store;
+bool is_store(protocol::operation x) noexcept {
+  return x == protocol::operation::store || x == protocol::operation::prepare_store ||
+         x == protocol::operation::commit_store;
 }
 
 /// A page that another worker is writing is not missing.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "lmcache/connection_table.hpp"
-#include "lmcache/wire/msgpack_reader.hpp"
+#include "lmcache/protocol/msgpack_reader.hpp"
 
 #include <cerrno>
 #include <charconv>
@@ -52,7 +52,7 @@ public:
     }
   }
   bool more() const { return zmq_msg_more(&x_) != 0; }
-  wire::byte_view bytes() { return {static_cast<const std::byte*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
+  protocol::byte_view bytes() { return {static_cast<const std::byte*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
   std::string text() { return {static_cast<const char*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
   /// The descriptor of its connection.
   int descriptor() { return zmq_msg_get(&x_, ZMQ_SRCFD); }

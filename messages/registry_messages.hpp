@@ -351,7 +351,7 @@ enum class namespace_origin : std::uint8_t {
   config,
   /// An engine that only gave a name, over one of the protocols of the `hf3fs` section. It has slab files of its own,
   /// and that section decides which namespace they belong to.
-  wire,
+  protocol,
   /// A client that attached to it, with slab files of the node that grow.
   client,
 };

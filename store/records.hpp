@@ -45,7 +45,7 @@ enum class stored_origin : std::uint8_t {
   /// The config: its pages are in slab files of the node.
   config = 1,
   /// An engine, by a name only: the config decides to which namespace its files belong.
-  wire = 2,
+  protocol = 2,
   /// A client of the native API, for files of its own.
   api = 3,
   /// An attached client: its pages are in slab files of the node, created with the namespace.

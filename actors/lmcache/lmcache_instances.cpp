@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-using lmcache::wire::operation;
+using lmcache::protocol::operation;
 
 /// After a disconnection from an unknown process, its worker may still be copying. No copy takes that long.
 constexpr duration rest_time = std::chrono::minutes(10);

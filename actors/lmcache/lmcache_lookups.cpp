@@ -175,7 +175,7 @@ void lmcache_server::answer_status(const request_ptr& x, duration patience) {
     return plan_tick(status_patience);
   }
   const auto status = sessions_.take_status(x->client, x->request);
-  answer(x, status.pending ? std::nullopt : std::optional(lmcache::wire::answer(std::uint64_t{status.chunks})));
+  answer(x, status.pending ? std::nullopt : std::optional(lmcache::protocol::answer(std::uint64_t{status.chunks})));
 }
 
 void lmcache_server::settle_waiting() {

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-using lmcache::wire::operation;
+using lmcache::protocol::operation;
 
 constexpr duration tick_interval = std::chrono::seconds(1);
 
@@ -123,21 +123,21 @@ void lmcache_server::look_into_inbox() {
 
 void lmcache_server::begin(const request_ptr& x) {
   // No answer to a registration rejects it: pings do.
-  if (x->malformed && x->instance && lmcache::wire::changes_registration(x->what))
+  if (x->malformed && x->instance && lmcache::protocol::changes_registration(x->what))
     return change_registration(x);
-  if (x->malformed || (stopping_ && !lmcache::wire::changes_registration(x->what)))
+  if (x->malformed || (stopping_ && !lmcache::protocol::changes_registration(x->what)))
     return refuse(x);
   switch (x->what) {
   case operation::get_chunk_size:
   case operation::negotiate_chunk_size:
     // A worker that needs another multiple reports that itself, and does not start.
-    return answer(x, lmcache::wire::answer(std::uint64_t{parts_.chunk_tokens}));
+    return answer(x, lmcache::protocol::answer(std::uint64_t{parts_.chunk_tokens}));
   case operation::ping:
-    return answer(x, lmcache::wire::answer(!x->instance || rules_.answer_ping({x->client, *x->instance})));
+    return answer(x, lmcache::protocol::answer(!x->instance || rules_.answer_ping({x->client, *x->instance})));
   case operation::noop:
-    return answer(x, lmcache::wire::answer_text("OK"));
+    return answer(x, lmcache::protocol::answer_text("OK"));
   case operation::get_experimental:
-    return answer(x, lmcache::wire::answer_texts({}));
+    return answer(x, lmcache::protocol::answer_texts({}));
   case operation::report_block_allocation:
     return answer(x, std::nullopt);
   case operation::register_context:
@@ -183,16 +183,16 @@ void lmcache_server::refuse(const request_ptr& x) {
 std::optional<std::string> lmcache_server::refusal_of(const lmcache::incoming& x) const {
   // A worker without shared memory would send its tensors over the network, and wait for each of them: a rejected one
   // gets the name of the memory as well, but no slot in it.
-  return x.what == operation::register_context ? answer_of_registration() : lmcache::wire::refusal(x.what);
+  return x.what == operation::register_context ? answer_of_registration() : lmcache::protocol::refusal(x.what);
 }
 
 std::string lmcache_server::answer_of_registration() const {
   // If the name was removed or reused, a worker would crash, or mistake the new file for this memory.
   if (parts_.extents->shared_name_is_there())
-    return lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes);
+    return lmcache::protocol::answer_registration(parts_.shared_name, parts_.extents->info().bytes);
   log::get("lmcache")->warn("shared memory /dev/shm/{} was removed: LMCache's workers run without it; restart the node",
                             parts_.shared_name);
-  return lmcache::wire::answer_registration("", 0);
+  return lmcache::protocol::answer_registration("", 0);
 }
 
 void lmcache_server::answer(const request_ptr& x, std::optional<std::string> frame) {
@@ -202,7 +202,7 @@ void lmcache_server::answer(const request_ptr& x, std::optional<std::string> fra
 
 void lmcache_server::refuse_late(timestamp time) {
   for (const auto& x : open_requests_.take_late(time)) {
-    log::get("lmcache")->warn("{} of a client timed out; it is rejected", lmcache::wire::to_string(x->what));
+    log::get("lmcache")->warn("{} of a client timed out; it is rejected", lmcache::protocol::to_string(x->what));
     parts_.counters->refused.fetch_add(1, std::memory_order_relaxed);
     parts_.answer(*x, refusal_of(*x));
     transfers_.late(x, time);

@@ -138,7 +138,7 @@ private:
     instance_id id = 0;
     client_number client = 0;
     namespace_id ns;
-    lmcache::wire::slot_shape shape;
+    lmcache::protocol::slot_shape shape;
     attachment_ptr node;
     /// Counts in `served_namespace::instances`.
     bool counted = false;

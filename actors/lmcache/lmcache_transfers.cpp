@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-using lmcache::wire::operation;
+using lmcache::protocol::operation;
 
 /// The engine's placeholder for blocks that it has freed, or never had.
 constexpr std::uint32_t no_block = 0;
@@ -214,7 +214,7 @@ void lmcache_server::perform(lmcache::transfer_rules::refuse& x) {
 
 void lmcache_server::perform(lmcache::transfer_rules::prepared& x) {
   const auto& of = *instances_.at(x.of);
-  std::vector<lmcache::wire::slot_place> places;
+  std::vector<lmcache::protocol::slot_place> places;
   std::vector<std::uint32_t> chunks;
   const auto bytes = of.node->node.ns.geometry.page_bytes();
   for (const auto& page : x.pages) {
@@ -222,8 +222,8 @@ void lmcache_server::perform(lmcache::transfer_rules::prepared& x) {
     chunks.push_back(page.chunk);
   }
   answer(x.request, x.request->what == operation::prepare_store
-                        ? lmcache::wire::answer_prepared_store(places, chunks, of.shape)
-                        : lmcache::wire::answer_prepared_retrieve(places, of.shape));
+                        ? lmcache::protocol::answer_prepared_store(places, chunks, of.shape)
+                        : lmcache::protocol::answer_prepared_retrieve(places, of.shape));
 }
 
 // There is no event to return: no copy is in progress when a request is answered, and clients accept an empty event for
@@ -234,12 +234,12 @@ void lmcache_server::perform(lmcache::transfer_rules::done& x) {
     end_locks(*x.request);
     [[fallthrough]];
   case operation::store:
-    return answer(x.request, lmcache::wire::answer_transfer({}, true));
+    return answer(x.request, lmcache::protocol::answer_transfer({}, true));
   case operation::commit_retrieve:
     parts_.counters->retrieved_pages.fetch_add(x.pages, std::memory_order_relaxed);
     [[fallthrough]];
   default:
-    return answer(x.request, lmcache::wire::answer(true));
+    return answer(x.request, lmcache::protocol::answer(true));
   }
 }
 

@@ -1,8 +1,8 @@
 // Loads any server of LMCache's multi-process mode as clients of that protocol do: engine-driven, through shared
 // memory. bench/lmcache/run.py runs it. Prints one line of JSON.
 
-#include "lmcache/wire/msgpack_reader.hpp"
-#include "lmcache/wire/msgpack_writer.hpp"
+#include "lmcache/protocol/msgpack_reader.hpp"
+#include "lmcache/protocol/msgpack_writer.hpp"
 
 #include <algorithm>
 #include <array>
@@ -24,8 +24,8 @@
 
 namespace {
 
-using troupe::lmcache::wire::msgpack_reader;
-using troupe::lmcache::wire::msgpack_writer;
+using troupe::lmcache::protocol::msgpack_reader;
+using troupe::lmcache::protocol::msgpack_writer;
 using bench_clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t chunk_tokens = 256;
@@ -134,11 +134,11 @@ std::vector<slot> slots_of(const std::string& answer) {
 }
 
 struct worker {
-  client wire;
+  client protocol;
   std::string instance;
   std::span<std::byte> pool;
 
-  worker(void* context, const std::string& port, std::uint32_t hidden) : wire(context, port) {
+  worker(void* context, const std::string& port, std::uint32_t hidden) : protocol(context, port) {
     const auto id = static_cast<std::uint64_t>(::getpid());
     instance = msgpack_writer().natural(id).take();
     msgpack_writer said;
@@ -150,7 +150,7 @@ struct worker {
         .boolean(true)
         .text("num_physical_slots")
         .natural(chunk_tokens);
-    const auto answer = wire.call(14, {said.take()});
+    const auto answer = protocol.call(14, {said.take()});
     msgpack_reader in(std::as_bytes(std::span(answer)));
     std::string name;
     std::uint64_t bytes = 0;
@@ -172,24 +172,24 @@ struct worker {
   /// Returns the number of stored bytes.
   std::uint64_t store(const std::string& key, const std::vector<std::byte>& from) {
     std::uint64_t bytes = 0;
-    const auto answer = wire.call(16, {key, instance});
+    const auto answer = protocol.call(16, {key, instance});
     for (const auto& x : slots_of(answer)) {
       std::memcpy(pool.data() + x.offset, from.data(), x.length);
       bytes += x.length;
     }
-    if (bytes > 0 && wire.call(17, {key, instance, msgpack_writer().bytes("").take()}) != "\xc3")
+    if (bytes > 0 && protocol.call(17, {key, instance, msgpack_writer().bytes("").take()}) != "\xc3")
       return 0;
     return bytes;
   }
 
   std::uint64_t retrieve(const std::string& key, std::vector<std::byte>& to) {
     std::uint64_t bytes = 0;
-    const auto answer = wire.call(18, {key, instance});
+    const auto answer = protocol.call(18, {key, instance});
     for (const auto& x : slots_of(answer)) {
       std::memcpy(to.data(), pool.data() + x.offset, x.length);
       bytes += x.length;
     }
-    wire.call(19, {key, instance});
+    protocol.call(19, {key, instance});
     return bytes;
   }
 };

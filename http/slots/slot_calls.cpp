@@ -20,7 +20,7 @@ namespace_ptr make_namespace(std::string name, std::uint32_t world_size) {
   out.spec.world_size = world_size;
   out.options.automatic = world_size == 0;
   out.options.slot_index = true;
-  out.options.origin = namespace_origin::wire;
+  out.options.origin = namespace_origin::protocol;
   out.id = out.spec.id();
   return std::make_shared<const ns>(std::move(out));
 }

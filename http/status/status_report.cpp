@@ -232,7 +232,7 @@ void append_lmcache(std::string& out, const status_report& x) {
         .add("process", std::int64_t{c.process})
         .add("name", c.name)
         .add("user", c.user)
-        .add("version", lmcache::wire::to_string(c.versions))
+        .add("version", lmcache::protocol::to_string(c.versions))
         .add("requests", c.requests)
         .add("malformed", c.malformed)
         .add("difference", c.difference)

@@ -23,7 +23,7 @@ namespace lmcache_lanes_test {
 
 using namespace troupe;
 using namespace troupe::test;
-using lmcache::wire::operation;
+using lmcache::protocol::operation;
 
 namespace {
 
@@ -171,7 +171,7 @@ TEST_CASE("lmcache lanes: a worker's frames stay pinned until its requests are d
     inbox->put(std::move(x));
     caf::anon_send(server, caf::update_atom_v);
   };
-  const auto ask = [&](lmcache::wire::operation what, const std::string& number) {
+  const auto ask = [&](lmcache::protocol::operation what, const std::string& number) {
     lmcache::incoming x;
     x.client = 1;
     x.number = number;

@@ -14,7 +14,7 @@ namespace lmcache_lookups_test {
 
 using namespace troupe;
 using namespace troupe::test;
-using lmcache::wire::operation;
+using lmcache::protocol::operation;
 
 namespace {
 
@@ -103,7 +103,7 @@ struct lookups_world : sim {
     if (!frame)
       return std::nullopt;
     for (std::uint64_t i = 0; i < 100; ++i)
-      if (*frame == lmcache::wire::answer(i))
+      if (*frame == lmcache::protocol::answer(i))
         return i;
     FAIL("no number");
     return std::nullopt;
@@ -209,7 +209,7 @@ struct lookups_world : sim {
     x.client = worker;
     x.what = operation::ping;
     x.instance = instance;
-    return answers[send(std::move(x))].front() == lmcache::wire::answer(true);
+    return answers[send(std::move(x))].front() == lmcache::protocol::answer(true);
   }
   std::string prepare_store(std::int64_t instance) {
     lmcache::incoming x;
@@ -512,7 +512,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace removed by force i
   CHECK(answers[number].empty());
   pass(std::chrono::seconds(1));
   REQUIRE(answers[number].size() == 1);
-  CHECK(answers[number].front() != lmcache::wire::refusal(operation::register_context));
+  CHECK(answers[number].front() != lmcache::protocol::refusal(operation::register_context));
   CHECK(ping(1));
   CHECK(rests == 2);
 }
@@ -534,7 +534,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store that gets no frames is
   CHECK(answers[number].empty());
   pass(std::chrono::seconds(32));
   REQUIRE(answers[number].size() == 1);
-  CHECK(answers[number].front() == lmcache::wire::refusal(operation::prepare_store));
+  CHECK(answers[number].front() == lmcache::protocol::refusal(operation::prepare_store));
   if (!has_slots)
     return;
   // Leases that are granted too late are released.

@@ -81,7 +81,7 @@ bool world::answer(const request_ptr& x, bool done) {
   auto& [kept, answered] = asked_.at(x.get());
   if (std::exchange(answered, true))
     broken("answers", "a request is answered twice");
-  count(std::string(lmcache::wire::to_string(x->what)) + (done ? ": yes" : ": no"));
+  count(std::string(lmcache::protocol::to_string(x->what)) + (done ? ": yes" : ": no"));
   // Retrieves are answered when nothing is written any more.
   if (x->what != operation::retrieve && now_ > later(due_.at(x.get()), seconds(3)))
     broken("answers", "a request is answered too late");
@@ -337,7 +337,7 @@ void world::finish() {
 void world::check_in_the_end() {
   for (const auto& [number, x] : asked_)
     if (!x.second)
-      broken("answers", std::string(lmcache::wire::to_string(x.first->what)) + " is not answered");
+      broken("answers", std::string(lmcache::protocol::to_string(x.first->what)) + " is not answered");
   if (transfers_.jobs() > 0)
     broken("left", "a store or retrieve is left");
   if (!orders_.empty())

@@ -32,7 +32,7 @@ using lmcache::client_number;
 using lmcache::open_requests;
 using lmcache::server_rules;
 using lmcache::transfer_rules;
-using lmcache::wire::operation;
+using lmcache::protocol::operation;
 using sim_main::outcome;
 using request_ptr = transfer_rules::request_ptr;
 

@@ -5,13 +5,13 @@ namespace lmcache_clients_test {
 
 using namespace troupe;
 using namespace troupe::lmcache;
-using wire::version;
-using wire::version_set;
+using protocol::version;
+using protocol::version_set;
 
 TEST_CASE("A client has the versions that fit all of its messages", "[lmcache]") {
   client_list list;
   list.connected(1, {0, 1000});
-  const auto versions = [&] { return wire::to_string(list.find(1)->versions); };
+  const auto versions = [&] { return protocol::to_string(list.find(1)->versions); };
   CHECK(versions() == "0.5.6 or 0.5.7");
   list.served(1, version_set::all());
   CHECK(versions() == "0.5.6 or 0.5.7");

@@ -92,7 +92,7 @@ TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") 
     CHECK(x->ns.world_size == 2);
     CHECK_FALSE(x->sliding);
     // The pages are the same as those of self-copying workers.
-    wire::context_registration said;
+    protocol::context_registration said;
     said.model = "a/model";
     said.world_size = 2;
     said.block_tokens = 8;

@@ -1,6 +1,6 @@
 #include "base/unique_descriptor.hpp"
+#include "lmcache/protocol/msgpack_writer.hpp"
 #include "lmcache/request_listener.hpp"
-#include "lmcache/wire/msgpack_writer.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace lmcache_listener_test {
 
 using namespace troupe;
 using namespace troupe::lmcache;
-using wire::msgpack_writer;
+using protocol::msgpack_writer;
 
 namespace {
 
@@ -122,11 +122,11 @@ TEST_CASE("A listener forwards requests and sends each answer to its client", "[
   const auto first = from.next();
   b.send(ping_of(7));
   const auto second = from.next();
-  CHECK(first.what == wire::operation::ping);
+  CHECK(first.what == protocol::operation::ping);
   CHECK(first.client != second.client);
   // Answers come in another order, with a third frame and without one, from another thread than the listener's.
   open.answer(second, std::nullopt);
-  open.answer(first, wire::answer(true));
+  open.answer(first, protocol::answer(true));
   CHECK(a.receive() == std::vector<std::string>{ping_of(7)[0], ping_of(7)[1], "\xc3"});
   CHECK(b.receive() == std::vector<std::string>{ping_of(7)[0], ping_of(7)[1]});
 }
@@ -145,12 +145,12 @@ TEST_CASE("A listener reports a disconnected client and discards answers to it",
   }
   REQUIRE(from.wait([&] { return !from.gone.empty(); }));
   CHECK(from.gone == std::vector{late.client});
-  open.answer(late, wire::answer(true));
+  open.answer(late, protocol::answer(true));
   const dealer b(open.port());
   b.send(ping_of(2));
   const auto other = from.next();
   CHECK(other.client != late.client);
-  open.answer(other, wire::answer(false));
+  open.answer(other, protocol::answer(false));
   CHECK(b.receive()[2] == "\xc2");
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") 
       one.send(ping_of(100 + i));
       for (;;) {
         const auto x = from.next();
-        open.answer(x, wire::answer(true));
+        open.answer(x, protocol::answer(true));
         if (x.number == ping_of(100 + i)[0]) {
           number = x.client;
           break;
@@ -210,7 +210,7 @@ TEST_CASE("A registration carries the id of the sending process", "[lmcache]") {
   CHECK_FALSE(x.malformed);
   CHECK(x.registration);
   CHECK(x.process == ::getpid());
-  (*opened)->answer(x, wire::answer_registration("", 0));
+  (*opened)->answer(x, protocol::answer_registration("", 0));
   CHECK(a.receive().size() == 3);
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("A listener refuses requests beyond the forwarding limit at once", "[l
     a.send(ping_of(i));
   CHECK(a.receive() == std::vector<std::string>{ping_of(3)[0], ping_of(3)[1], "\xc2"});
   CHECK(counts->refused == 1);
-  (*opened)->answer(from.next(), wire::answer(true));
+  (*opened)->answer(from.next(), protocol::answer(true));
   CHECK(a.receive()[0] == ping_of(1)[0]);
   a.send(ping_of(4));
   CHECK(from.next().number == ping_of(2)[0]);
@@ -251,7 +251,7 @@ TEST_CASE("A client has a limit of waiting requests, and others are served", "[l
   CHECK(from.next().client == first.client);
   const auto other = from.next();
   CHECK(other.client != first.client);
-  (*opened)->answer(first, wire::answer(true));
+  (*opened)->answer(first, protocol::answer(true));
   CHECK(a.receive()[0] == ping_of(1)[0]);
   a.send(ping_of(4));
   CHECK(from.next().client == first.client);
@@ -385,7 +385,7 @@ TEST_CASE("A listener closes an untrusted connection before reading from it", "[
   a.send(ping_of(1));
   CHECK(comes_true([&] { return refused(how, refused_connection::user) >= 3; }));
   strangers = false;
-  CHECK(from.next().what == wire::operation::ping);
+  CHECK(from.next().what == protocol::operation::ping);
 }
 
 TEST_CASE("A listener closes connections beyond its limit and accepts others when some have ended", "[lmcache]") {
@@ -529,7 +529,7 @@ TEST_CASE("A listener decides on a connection that arrived without free descript
     message += frames[i];
   }
   REQUIRE(client.send(message));
-  CHECK(from.next().what == wire::operation::ping);
+  CHECK(from.next().what == protocol::operation::ping);
 }
 
 TEST_CASE("A listener knows the version of a client and the errors in its messages", "[lmcache]") {
@@ -546,12 +546,12 @@ TEST_CASE("A listener knows the version of a client and the errors in its messag
   CHECK(known[0].process == ::getpid());
   CHECK_FALSE(known[0].name.empty());
   CHECK(known[0].user == ::geteuid());
-  CHECK(wire::to_string(known[0].versions) == "0.5.6 or 0.5.7");
+  CHECK(protocol::to_string(known[0].versions) == "0.5.6 or 0.5.7");
   a.send({msgpack_writer().natural(2).take(), msgpack_writer().text("negotiate_chunk_size").take(),
           msgpack_writer().natural(16).take()});
-  CHECK(from.next().what == wire::operation::negotiate_chunk_size);
+  CHECK(from.next().what == protocol::operation::negotiate_chunk_size);
   known = how.counts->list.all(10);
-  CHECK(wire::to_string(known[0].versions) == "0.5.7");
+  CHECK(protocol::to_string(known[0].versions) == "0.5.7");
   CHECK(to_string(known[0]).find("LMCache 0.5.7") != std::string::npos);
 
   // They are refused at once and distinguished by reason.

@@ -26,7 +26,7 @@ read_packed(const nlohmann::json& what, const std::vector<nlohmann::json>& paylo
   std::vector<std::string> frames{packed_json(7), packed_json(what)};
   for (const auto& x : payloads)
     frames.push_back(packed_json(x));
-  std::vector<lmcache::wire::byte_view> views;
+  std::vector<lmcache::protocol::byte_view> views;
   for (const auto& x : frames)
     views.push_back(std::as_bytes(std::span(x)));
   return lmcache::read_message(views, chunk_tokens);

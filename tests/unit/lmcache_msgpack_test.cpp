@@ -1,5 +1,5 @@
-#include "lmcache/wire/msgpack_reader.hpp"
-#include "lmcache/wire/msgpack_writer.hpp"
+#include "lmcache/protocol/msgpack_reader.hpp"
+#include "lmcache/protocol/msgpack_writer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/lmcache_messages.hpp"
 
@@ -12,7 +12,7 @@
 
 namespace lmcache_msgpack_test {
 
-using namespace troupe::lmcache::wire;
+using namespace troupe::lmcache::protocol;
 using nlohmann::json;
 using troupe::test::packed_json;
 using kind = msgpack_reader::kind;

@@ -5,7 +5,7 @@ namespace lmcache_open_requests_test {
 
 using namespace troupe;
 using namespace troupe::lmcache;
-using wire::operation;
+using protocol::operation;
 
 namespace {
 

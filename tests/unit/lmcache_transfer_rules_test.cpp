@@ -14,7 +14,7 @@ namespace lmcache_transfer_rules_test {
 
 using namespace troupe;
 using namespace troupe::lmcache;
-using wire::operation;
+using protocol::operation;
 
 namespace {
 

@@ -1,5 +1,5 @@
 #include "lmcache/incoming.hpp"
-#include "lmcache/wire/versions.hpp"
+#include "lmcache/protocol/versions.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/lmcache_messages.hpp"
 
@@ -17,10 +17,10 @@ namespace lmcache_versions_test {
 using namespace troupe;
 using namespace troupe::lmcache;
 using nlohmann::json;
+using protocol::operation;
+using protocol::version;
+using protocol::version_set;
 using test::packed_json;
-using wire::operation;
-using wire::version;
-using wire::version_set;
 
 namespace {
 
@@ -55,7 +55,7 @@ std::vector<recorded> recorded_with(const std::string& release) {
 }
 
 incoming read(const std::vector<std::string>& frames) {
-  std::vector<wire::byte_view> views;
+  std::vector<protocol::byte_view> views;
   for (const auto& x : frames)
     views.push_back(std::as_bytes(std::span(x)));
   auto out = read_message(views, chunk);
@@ -64,7 +64,7 @@ incoming read(const std::vector<std::string>& frames) {
 }
 
 std::string difference(const std::vector<std::string>& frames) {
-  std::vector<wire::byte_view> views;
+  std::vector<protocol::byte_view> views;
   for (const auto& x : frames)
     views.push_back(std::as_bytes(std::span(x)));
   return difference_of(read(frames).why, views);
@@ -92,7 +92,7 @@ TEST_CASE("Messages of either version are parsed, and differences reveal the ver
     for (const auto& x : recorded_with(release)) {
       const auto message = read(x.frames);
       INFO(release << " " << x.name);
-      CHECK(wire::to_string(message.what) == x.name);
+      CHECK(protocol::to_string(message.what) == x.name);
       if (message.why == problem::groups)
         continue;
       CHECK(message.why == problem::none);
@@ -155,7 +155,7 @@ TEST_CASE("Fields of the newer version only are parsed", "[lmcache]") {
   CHECK(freed.why == problem::none);
   CHECK(freed.chunks.end == 2);
   CHECK(read(find(after, "server_module_affinity_call").frames).what == operation::server_module_affinity_call);
-  CHECK(wire::refusal(operation::server_module_affinity_call) == wire::refusal(operation::server_module_call));
+  CHECK(protocol::refusal(operation::server_module_affinity_call) == protocol::refusal(operation::server_module_call));
 }
 
 TEST_CASE("Several groups are parsed and refused by name", "[lmcache]") {
@@ -235,11 +235,11 @@ TEST_CASE("A message of neither version gets an error that states the difference
 }
 
 TEST_CASE("Versions have names", "[lmcache]") {
-  CHECK(wire::to_string(version_set::all()) == "0.5.6 or 0.5.7");
-  CHECK(wire::to_string(only_after) == "0.5.7");
-  CHECK(wire::to_string(version_set{}) == "unknown");
-  CHECK(wire::payload_counts(operation::negotiate_chunk_size) == "none in 0.5.6, 1 in 0.5.7");
-  CHECK(wire::versions_of(operation::unknown, 0).empty());
+  CHECK(protocol::to_string(version_set::all()) == "0.5.6 or 0.5.7");
+  CHECK(protocol::to_string(only_after) == "0.5.7");
+  CHECK(protocol::to_string(version_set{}) == "unknown");
+  CHECK(protocol::payload_counts(operation::negotiate_chunk_size) == "none in 0.5.6, 1 in 0.5.7");
+  CHECK(protocol::versions_of(operation::unknown, 0).empty());
   for (std::size_t i = 1; i < problem_count; ++i)
     CHECK(to_string(static_cast<problem>(i)) != to_string(problem::none));
 }

@@ -45,7 +45,8 @@ struct world {
 
 TEST_CASE("journal: a page is stored with its parent and incarnation", "[registry][journal]") {
   world w;
-  w.change(namespace_added{std::make_shared<const namespace_spec>(w.spec), {false, true, 9, namespace_origin::wire}});
+  w.change(
+      namespace_added{std::make_shared<const namespace_spec>(w.spec), {false, true, 9, namespace_origin::protocol}});
   w.change(rank_added{w.ns, 0, 100, 3});
   w.publish(1, {4, 7}, 3, key_number(5));
   w.publish(2, {5, 8});
@@ -59,7 +60,7 @@ TEST_CASE("journal: a page is stored with its parent and incarnation", "[registr
   made.slot_index = true;
   made.max_ranks = 9;
   made.created = today;
-  made.origin = store::stored_origin::wire;
+  made.origin = store::stored_origin::protocol;
   CHECK(w.disk.namespaces() == std::vector<store::namespace_record>{made});
 }
 

@@ -102,11 +102,11 @@ TEST_CASE("a namespace that engines use by name alone is stored with that origin
   r.state.take_outbox();
   must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::api}));
   CHECK(r.state.take_outbox().changes.empty());
-  must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::wire}));
+  must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::protocol}));
   auto out = r.state.take_outbox();
   REQUIRE(out.changes.size() == 1);
-  CHECK(std::get<namespace_added>(out.changes[0]).options.origin == namespace_origin::wire);
-  must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::wire}));
+  CHECK(std::get<namespace_added>(out.changes[0]).options.origin == namespace_origin::protocol);
+  must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::protocol}));
   must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::api}));
   CHECK(r.state.take_outbox().changes.empty());
 }

@@ -42,7 +42,8 @@ struct world {
                    std::uint32_t world_size = 0) {
     store::namespace_record record;
     record.spec.name = record.spec.model = name;
-    record.spec.layout = origin == stored_origin::wire ? std::string(layout_of_slot_clients) : "layer-part-head-token";
+    record.spec.layout =
+        origin == stored_origin::protocol ? std::string(layout_of_slot_clients) : "layer-part-head-token";
     record.spec.world_size = world_size;
     record.mode = world_size == 0 ? store::world_size_mode::automatic : store::world_size_mode::fixed;
     record.max_ranks = 4;
@@ -113,10 +114,10 @@ TEST_CASE("restore: namespaces created at run time come back, with any options",
   world w;
   const auto fixed = w.add("native", stored_origin::api, 5, 1);
   const auto automatic = w.add("native2", stored_origin::api, 6);
-  const auto wire = w.add("hf3fs", stored_origin::wire, 7);
+  const auto protocol = w.add("hf3fs", stored_origin::protocol, 7);
   const auto x = w.start();
   CHECK(x.served.size() == 3);
-  for (const auto& id : {fixed, automatic, wire})
+  for (const auto& id : {fixed, automatic, protocol})
     CHECK(x.pages_of(id) == 2);
   CHECK(w.stored_incarnations(fixed) == std::vector<incarnation_number>{5}); // unchanged
   CHECK(x.absent.empty());
@@ -227,9 +228,9 @@ TEST_CASE("restore: a namespace that the config lacks keeps its pages until it i
 TEST_CASE("restore: engines that this config does not serve may continue under another name", "[restore]") {
   world w;
   w.terms.wires.sglang = true;
-  const auto first = w.add("hf3fs", stored_origin::wire, 5);
-  const auto named = w.add("hf3fs-llama", stored_origin::wire, 6);
-  const auto sglang = w.add("sglang-default", stored_origin::wire, 7);
+  const auto first = w.add("hf3fs", stored_origin::protocol, 5);
+  const auto named = w.add("hf3fs-llama", stored_origin::protocol, 6);
+  const auto sglang = w.add("sglang-default", stored_origin::protocol, 7);
   CHECK(w.start().pages.size() == 6);
   const auto before = w.terms.wires;
   std::vector<namespace_id> lost;
@@ -270,12 +271,12 @@ TEST_CASE("restore: engines that this config does not serve may continue under a
 TEST_CASE("restore: the origin of a namespace is derived where an older record lacks it", "[restore]") {
   world w;
   w.add("native", stored_origin::unknown, 5);
-  store::namespace_record wire;
-  wire.spec.name = wire.spec.model = "other";
-  wire.spec.layout = layout_of_slot_clients;
-  CHECK(origin_of(wire) == stored_origin::wire);
-  wire.id = wire.spec.id();
-  w.put(wire);
+  store::namespace_record protocol;
+  protocol.spec.name = protocol.spec.model = "other";
+  protocol.spec.layout = layout_of_slot_clients;
+  CHECK(origin_of(protocol) == stored_origin::protocol);
+  protocol.id = protocol.spec.id();
+  w.put(protocol);
   const auto x = w.start();
   CHECK(x.served == names_t{"native"});
   REQUIRE(x.absent.size() == 1);

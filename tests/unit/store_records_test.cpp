@@ -114,7 +114,8 @@ TEST_CASE("stored records are read back unchanged", "[store]") {
   run.epoch = ~0ULL;
   run.next_epoch = 1;
   check_round_trip(run, decode_identity);
-  for (const auto origin : {stored_origin::unknown, stored_origin::config, stored_origin::wire, stored_origin::api}) {
+  for (const auto origin :
+       {stored_origin::unknown, stored_origin::config, stored_origin::protocol, stored_origin::api}) {
     auto made = mixed_namespace();
     made.origin = origin;
     check_round_trip(made, decode_namespace);
@@ -123,7 +124,7 @@ TEST_CASE("stored records are read back unchanged", "[store]") {
 
 TEST_CASE("namespaces, ranks, pages and identities written by older builds are read", "[store]") {
   auto record = sample_namespace(1);
-  record.origin = stored_origin::wire;
+  record.origin = stored_origin::protocol;
   const auto value = value_of(record);
   // The geometry of version 1 comes before later additions: a count of additional layers, and the origin.
   const auto oldest = bytes({1}) + value.substr(1, value.size() - 6);

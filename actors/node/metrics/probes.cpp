@@ -399,7 +399,7 @@ std::vector<metric_family> families_of(const lmcache::counters& counts) {
   auto& requests = out.emplace_back("troupe_lmcache_requests_total", "Requests of LMCache clients, by operation.",
                                     metric_family::kind::Counter);
   for (std::size_t i = 0; i < counts.requests.size(); ++i)
-    requests.add({{"operation", std::string(to_string(static_cast<lmcache::wire::operation>(i)))}},
+    requests.add({{"operation", std::string(to_string(static_cast<lmcache::protocol::operation>(i)))}},
                  read(counts.requests[i]));
   const auto total = [&](const char* name, const char* help, const lmcache::counters::number& x) {
     out.emplace_back(name, help, metric_family::kind::Counter).add({}, read(x));

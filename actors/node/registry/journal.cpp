@@ -11,8 +11,8 @@ store::stored_origin stored(namespace_origin origin) {
   switch (origin) {
   case namespace_origin::config:
     return store::stored_origin::config;
-  case namespace_origin::wire:
-    return store::stored_origin::wire;
+  case namespace_origin::protocol:
+    return store::stored_origin::protocol;
   case namespace_origin::client:
     return store::stored_origin::client;
   case namespace_origin::api:

@@ -39,7 +39,7 @@ key_space::key_space(const settings& how)
 void key_space::share_with(namespace_origin other) {
   // For an engine of the `hf3fs` protocols the config decides to which namespace its files belong, so pages of such a
   // namespace are trusted less after a restart. The stricter origin replaces the API's.
-  if (other != namespace_origin::wire || options_.origin != namespace_origin::api)
+  if (other != namespace_origin::protocol || options_.origin != namespace_origin::api)
     return;
   options_.origin = other;
   outbox_.change(namespace_added{spec_, options_});

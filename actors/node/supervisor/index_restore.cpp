@@ -92,7 +92,7 @@ public:
     if (origin_of(record) == store::stored_origin::client)
       return serve(record);
     const auto origin =
-        origin_of(record) == store::stored_origin::wire ? namespace_origin::wire : namespace_origin::api;
+        origin_of(record) == store::stored_origin::protocol ? namespace_origin::protocol : namespace_origin::api;
     add_namespace_request known{
         record.spec, {record.mode == store::world_size_mode::automatic, record.slot_index, record.max_ranks, origin}};
     if (const auto added = add_namespace(known); !added || !*added)

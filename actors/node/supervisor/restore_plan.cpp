@@ -15,10 +15,10 @@ store::stored_origin origin_of(const store::namespace_record& record) {
   if (record.origin != store::stored_origin::unknown)
     return record.origin;
   // Records from before origins were stored: the layout is the only sign of the protocols of the `hf3fs` section.
-  return record.spec.layout == layout_of_slot_clients ? store::stored_origin::wire : store::stored_origin::api;
+  return record.spec.layout == layout_of_slot_clients ? store::stored_origin::protocol : store::stored_origin::api;
 }
 
-bool serves_wire(const config::hf3fs_config& wires, const namespace_spec& ns) {
+bool serves_protocol(const config::hf3fs_config& wires, const namespace_spec& ns) {
   if (wires.sglang && ns.world_size == 0 && ns.name.starts_with(sglang_prefix))
     return true;
   return wires.vllm && ns.world_size == wires.world_size &&
@@ -45,14 +45,15 @@ bool restore_plan::admit(const store::namespace_record& record) {
   ns.made = origin_of(record) == store::stored_origin::client;
   const bool own = terms_.own.contains(record.id);
   const auto origin = origin_of(record);
-  const bool unserved_wire = origin == store::stored_origin::wire && !serves_wire(terms_.wires, record.spec);
+  const bool unserved_protocol =
+      origin == store::stored_origin::protocol && !serves_protocol(terms_.wires, record.spec);
   if (!own && origin == store::stored_origin::config)
     ns.absence = "the config no longer has it";
-  else if (!own && unserved_wire)
+  else if (!own && unserved_protocol)
     ns.absence = "its engines cannot reach it with this hf3fs section, and may continue under another name";
   if (!ns.absence.empty() && terms_.forget_absent)
     forget(record.id, ns);
-  else if (!terms_.continues || (!own && unserved_wire))
+  else if (!terms_.continues || (!own && unserved_protocol))
     erase_pages(record.id, ns);
   return !own && ns.absence.empty();
 }

@@ -19,7 +19,7 @@
 namespace troupe {
 
 /// Whether engines reach the namespace over an HF3FS protocol of this section, by the name they give or by none.
-bool serves_wire(const config::hf3fs_config& wires, const namespace_spec& ns);
+bool serves_protocol(const config::hf3fs_config& wires, const namespace_spec& ns);
 
 /// The creator of the namespace, also where its record does not say.
 store::stored_origin origin_of(const store::namespace_record& record);

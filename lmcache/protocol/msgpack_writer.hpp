@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 /// Appends MessagePack to a text, each value in its shortest form. The caller gives the number of values in arrays and
 /// maps, and then appends them.
@@ -28,4 +28,4 @@ private:
   std::string out_;
 };
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

@@ -3,7 +3,7 @@
 #include "tests/catch.hpp"
 #include "tests/conformance/wire_support.hpp"
 
-namespace sglang_wire_test {
+namespace sglang_protocol_test {
 
 namespace {
 
@@ -222,4 +222,4 @@ TEST_CASE("SGLang's keys are evicted before the parent that they name", "[sglang
        });
 }
 
-} // namespace sglang_wire_test
+} // namespace sglang_protocol_test

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 using byte_view = std::span<const std::byte>;
 
@@ -78,4 +78,4 @@ private:
   bool ok_ = true;
 };
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

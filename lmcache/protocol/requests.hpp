@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lmcache/wire/versions.hpp"
+#include "lmcache/protocol/versions.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 /// The chunks of a sequence in a request. Texts are views of the message: valid as long as its frames.
 struct sequence_key {
@@ -130,4 +130,4 @@ std::string answer_module_call(std::string_view why_not);
 /// The rejection in the way of the operation's type; none if its answer has no third frame.
 std::optional<std::string> refusal(operation x);
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

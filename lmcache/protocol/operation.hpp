@@ -1,12 +1,12 @@
 #pragma once
 
-#include "lmcache/wire/msgpack_reader.hpp"
+#include "lmcache/protocol/msgpack_reader.hpp"
 
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 /// The operations of LMCache's multi-process mode. The older ones have a number in the protocol, and each has a name; a
 /// client sends either.
@@ -69,4 +69,4 @@ int number_of(operation x) noexcept;
 /// Reads the frame with the operation: `unknown` for an unknown name or number, none if it is neither.
 std::optional<operation> read_operation(byte_view frame) noexcept;
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

@@ -1,11 +1,11 @@
-#include "lmcache/wire/requests.hpp"
+#include "lmcache/protocol/requests.hpp"
 
-#include "lmcache/wire/msgpack_writer.hpp"
+#include "lmcache/protocol/msgpack_writer.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 namespace {
 
@@ -366,4 +366,4 @@ std::optional<std::string> refusal(operation x) {
   }
 }
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

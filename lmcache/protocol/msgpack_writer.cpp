@@ -1,6 +1,6 @@
-#include "lmcache/wire/msgpack_writer.hpp"
+#include "lmcache/protocol/msgpack_writer.hpp"
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 void msgpack_writer::big_endian(std::uint64_t x, unsigned bytes) {
   for (auto i = bytes; i > 0; --i)
@@ -107,4 +107,4 @@ msgpack_writer& msgpack_writer::map(std::uint32_t count) {
   return *this;
 }
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

@@ -1,8 +1,8 @@
-#include "lmcache/wire/versions.hpp"
+#include "lmcache/protocol/versions.hpp"
 
 #include <algorithm>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 namespace {
 
@@ -147,4 +147,4 @@ version_set versions_of(versioned_field x) noexcept {
   return field_rows[static_cast<std::size_t>(x)].with;
 }
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

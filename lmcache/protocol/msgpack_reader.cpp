@@ -1,9 +1,9 @@
-#include "lmcache/wire/msgpack_reader.hpp"
+#include "lmcache/protocol/msgpack_reader.hpp"
 
 #include <bit>
 #include <limits>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 namespace {
 
@@ -301,4 +301,4 @@ void msgpack_reader::skip(unsigned depth) noexcept {
   }
 }
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

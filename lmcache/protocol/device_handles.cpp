@@ -1,8 +1,8 @@
-#include "lmcache/wire/device_handles.hpp"
+#include "lmcache/protocol/device_handles.hpp"
 
-#include "lmcache/wire/requests.hpp"
+#include "lmcache/protocol/requests.hpp"
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 namespace {
 
@@ -192,4 +192,4 @@ bool read_blocks(byte_view frame, std::vector<std::vector<std::uint32_t>>& out) 
   return in.done();
 }
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

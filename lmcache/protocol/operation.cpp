@@ -1,8 +1,8 @@
-#include "lmcache/wire/operation.hpp"
+#include "lmcache/protocol/operation.hpp"
 
 #include <array>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 namespace {
 
@@ -84,4 +84,4 @@ std::optional<operation> read_operation(byte_view frame) noexcept {
   return operation::unknown;
 }
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lmcache/wire/operation.hpp"
+#include "lmcache/protocol/operation.hpp"
 
 #include <array>
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 /// The supported versions of the protocol, by the release of LMCache that introduced them. No message contains its
 /// version: it follows from the number of payloads and the names of fields, see versions.cpp.
@@ -67,4 +67,4 @@ enum class versioned_field : std::uint8_t { token_ids, token_bytes, group_layout
 std::string_view name_of(versioned_field x) noexcept;
 version_set versions_of(versioned_field x) noexcept;
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

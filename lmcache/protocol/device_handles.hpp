@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lmcache/wire/msgpack_reader.hpp"
+#include "lmcache/protocol/msgpack_reader.hpp"
 
 #include <cstdint>
 #include <span>
@@ -10,7 +10,7 @@
 /// How a worker names the memory of its KV cache to a server that copies it. Texts and bytes are views of the message:
 /// valid as long as its frames.
 
-namespace troupe::lmcache::wire {
+namespace troupe::lmcache::protocol {
 
 /// A tensor in memory that another process may open.
 struct tensor_handle {
@@ -66,4 +66,4 @@ bool read_kv_cache(std::span<const byte_view> frames, kv_cache_registration& out
 /// Reads lists of blocks, one per group.
 bool read_blocks(byte_view frame, std::vector<std::vector<std::uint32_t>>& out);
 
-} // namespace troupe::lmcache::wire
+} // namespace troupe::lmcache::protocol

@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-namespace hf3fs_wire_test {
+namespace hf3fs_protocol_test {
 
 namespace {
 
@@ -277,4 +277,4 @@ TEST_CASE("vLLM's clients select a namespace by their base URL", "[hf3fs]") {
                });
 }
 
-} // namespace hf3fs_wire_test
+} // namespace hf3fs_protocol_test

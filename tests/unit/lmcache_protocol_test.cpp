@@ -1,5 +1,5 @@
 #include "lmcache/incoming.hpp"
-#include "lmcache/wire/requests.hpp"
+#include "lmcache/protocol/requests.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/lmcache_messages.hpp"
 
@@ -10,13 +10,13 @@
 
 /// Messages as lmcache 0.5.6 sends them, field by field, encoded by another library, in both spellings.
 
-namespace lmcache_wire_test {
+namespace lmcache_protocol_test {
 
 using namespace troupe;
 using namespace troupe::lmcache;
 using nlohmann::json;
+using protocol::operation;
 using test::packed_json;
-using wire::operation;
 
 namespace {
 
@@ -87,8 +87,8 @@ std::vector<vector_entry> vectors() {
 TEST_CASE("Every operation is parsed by its number and by its name", "[lmcache]") {
   for (const auto& x : vectors()) {
     INFO(x.name);
-    CHECK(wire::to_string(x.what) == x.name);
-    CHECK(json(wire::number_of(x.what)) == x.number);
+    CHECK(protocol::to_string(x.what) == x.name);
+    CHECK(json(protocol::number_of(x.what)) == x.number);
     for (const auto& spelling : {x.number, json(x.name)}) {
       const auto message = read(spelling, x.payloads);
       REQUIRE(message);
@@ -277,27 +277,27 @@ TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
 }
 
 TEST_CASE("Answers have the types of LMCache", "[lmcache]") {
-  const wire::slot_shape shape{{2, 3, 4, 8}, "bfloat16"};
-  const std::vector<wire::slot_place> slots{{4096, 384}, {std::uint64_t{1} << 40U, 384}};
+  const protocol::slot_shape shape{{2, 3, 4, 8}, "bfloat16"};
+  const std::vector<protocol::slot_place> slots{{4096, 384}, {std::uint64_t{1} << 40U, 384}};
   const json first{{"offset", 4096}, {"length", 384}, {"shape", {2, 3, 4, 8}}, {"dtype", "bfloat16"}};
   auto second = first;
   second["offset"] = std::uint64_t{1} << 40U;
-  CHECK(unpacked(wire::answer_registration("troupe-lmcache-1", 1 << 20)) ==
+  CHECK(unpacked(protocol::answer_registration("troupe-lmcache-1", 1 << 20)) ==
         json{{"shm_name", "troupe-lmcache-1"}, {"pool_size", 1 << 20}, {"null_block_id", 0}});
-  CHECK(unpacked(wire::answer_prepared_store(slots, std::vector<std::uint32_t>{0, 2}, shape)) ==
+  CHECK(unpacked(protocol::answer_prepared_store(slots, std::vector<std::uint32_t>{0, 2}, shape)) ==
         json{{"context", {{"slots", {first, second}}, {"chunk_indices", {0, 2}}}}});
-  CHECK(unpacked(wire::answer_prepared_store({}, {}, shape)) ==
+  CHECK(unpacked(protocol::answer_prepared_store({}, {}, shape)) ==
         json{{"context", {{"slots", json::array()}, {"chunk_indices", json::array()}}}});
-  CHECK(unpacked(wire::answer_no_store()) == json{{"context", json::object()}});
-  CHECK(unpacked(wire::answer_prepared_retrieve(slots, shape)) ==
+  CHECK(unpacked(protocol::answer_no_store()) == json{{"context", json::object()}});
+  CHECK(unpacked(protocol::answer_prepared_retrieve(slots, shape)) ==
         json{{"success", true}, {"data", json::binary({})}, {"context", {{"slots", {first, second}}}}});
-  CHECK(unpacked(wire::answer_no_retrieve()) ==
+  CHECK(unpacked(protocol::answer_no_retrieve()) ==
         json{{"success", false}, {"data", json::binary({})}, {"context", json::object()}});
-  CHECK(unpacked(wire::answer_transfer("event", true)) == json{json::binary({'e', 'v', 'e', 'n', 't'}), true});
+  CHECK(unpacked(protocol::answer_transfer("event", true)) == json{json::binary({'e', 'v', 'e', 'n', 't'}), true});
 }
 
 TEST_CASE("Every operation has a negative answer", "[lmcache]") {
-  const auto no = [](operation x) { return unpacked(wire::refusal(x).value()); };
+  const auto no = [](operation x) { return unpacked(protocol::refusal(x).value()); };
   CHECK(no(operation::commit_store) == false);
   CHECK(no(operation::commit_retrieve) == false);
   CHECK(no(operation::ping) == false);
@@ -313,7 +313,7 @@ TEST_CASE("Every operation has a negative answer", "[lmcache]") {
   for (const auto x : {operation::lookup, operation::end_session, operation::free_lookup_locks, operation::clear,
                        operation::register_kv_cache, operation::unregister_context, operation::subscribe_kv_events,
                        operation::unknown})
-    CHECK_FALSE(wire::refusal(x));
+    CHECK_FALSE(protocol::refusal(x));
 }
 
-} // namespace lmcache_wire_test
+} // namespace lmcache_protocol_test
