@@ -5,8 +5,8 @@
 
 #include "base/unique_descriptor.hpp"
 #include "bench/measuring.hpp"
-#include "io/backing.hpp"
-#include "io/engine.hpp"
+#include "io/engine/engine.hpp"
+#include "io/memory/backing.hpp"
 #include "io/page.hpp"
 
 #include <CLI/CLI.hpp>

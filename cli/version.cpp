@@ -1,8 +1,8 @@
 #include "cli/version.hpp"
 
-#include "io/claim_record.hpp"
+#include "io/claims/claim_record.hpp"
 #include "io/page.hpp"
-#include "io/slab_trailer.hpp"
+#include "io/slab/slab_trailer.hpp"
 #include "messages/node_messages.hpp"
 #include "store/records.hpp"
 

@@ -7,7 +7,7 @@
 #include "config/document.hpp"
 #include "config/memory_rules.hpp"
 #include "config/units.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>

@@ -20,7 +20,7 @@ inline constexpr std::uint32_t page_version = 2;
 /// Slots, buffers and file offsets are multiples of this, as direct I/O requires on common disks.
 inline constexpr std::uint64_t page_alignment = 4096;
 
-/// The size of the trailer behind the last slot of a slab file; see io/slab_trailer.hpp.
+/// The size of the trailer behind the last slot of a slab file; see io/slab/slab_trailer.hpp.
 inline constexpr std::uint64_t slab_trailer_bytes = page_alignment;
 
 /// Bytes of a slot before the payload. A whole block, so that the payload stays aligned.

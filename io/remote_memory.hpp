@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "io/shared_memory.hpp"
+#include "io/memory/shared_memory.hpp"
 
 #include <cstddef>
 #include <cstdint>

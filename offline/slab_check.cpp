@@ -2,9 +2,9 @@
 
 #include "actors/node/supervisor/restore_plan.hpp"
 #include "actors/node/supervisor/slab_places.hpp"
-#include "io/claim_files.hpp"
+#include "io/claims/claim_files.hpp"
 #include "io/page.hpp"
-#include "io/slab_reader.hpp"
+#include "io/slab/slab_reader.hpp"
 #include "store/epoch_file.hpp"
 #include "store/rocksdb_store.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -11,7 +11,7 @@
 #include "base/log.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/arena_name.hpp"
+#include "io/memory/arena_name.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include "config/node_config.hpp"
 #include "gpu/device_event_table.hpp"
 #include "gpu/page_mover.hpp"
-#include "io/foreign_pages.hpp"
+#include "io/foreign/foreign_pages.hpp"
 #include "messages/messages.hpp"
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 #include "base/log.hpp"
 #include "base/unique_descriptor.hpp"
 #include "io/page.hpp"
-#include "io/slab_reader.hpp"
+#include "io/slab/slab_reader.hpp"
 #include "store/epoch_file.hpp"
 #include "store/metadata_store.hpp"
 #include "store/rocksdb_store.hpp"

@@ -5,7 +5,7 @@
 #include "actors/cluster/staging_buffer.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "io/foreign_pages.hpp"
+#include "io/foreign/foreign_pages.hpp"
 #include "messages/transfer_messages.hpp"
 
 #include <condition_variable>

@@ -3,7 +3,7 @@
 #include "actors/cluster/adopted_index.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
-#include "io/claim_keeper.hpp"
+#include "io/claims/claim_keeper.hpp"
 
 #include <condition_variable>
 #include <cstdint>

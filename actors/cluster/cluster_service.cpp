@@ -3,7 +3,7 @@
 #include "actors/support/actor_support.hpp"
 #include "actors/support/io_engine_options.hpp"
 #include "base/log.hpp"
-#include "io/slab_store.hpp"
+#include "io/slab/slab_store.hpp"
 
 #include <random>
 #include <utility>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 
 #include <condition_variable>
 #include <cstddef>

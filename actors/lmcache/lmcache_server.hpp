@@ -7,7 +7,7 @@
 #include "actors/support/request_deadlines.hpp"
 #include "base/next_tick.hpp"
 #include "gpu/remote_layout.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 #include "lmcache/open_requests.hpp"
 #include "lmcache/request_listener.hpp"
 #include "lmcache/server_rules.hpp"

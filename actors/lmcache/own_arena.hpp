@@ -1,7 +1,7 @@
 #pragma once
 
-#include "io/extent_source.hpp"
-#include "io/shared_memory.hpp"
+#include "io/memory/extent_source.hpp"
+#include "io/memory/shared_memory.hpp"
 
 #include <cstdint>
 #include <memory>

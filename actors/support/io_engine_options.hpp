@@ -1,7 +1,7 @@
 #pragma once
 
 #include "config/node_config.hpp"
-#include "io/engine.hpp"
+#include "io/engine/engine.hpp"
 
 namespace troupe {
 

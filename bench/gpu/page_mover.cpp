@@ -6,8 +6,8 @@
 #include "gpu/cuda/resident_plan.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/plain_copy.hpp"
-#include "io/arena.hpp"
-#include "io/arena_pool.hpp"
+#include "io/memory/arena.hpp"
+#include "io/memory/arena_pool.hpp"
 #include "io/page.hpp"
 #include "workload/replay/text_table.hpp"
 

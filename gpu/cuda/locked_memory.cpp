@@ -1,7 +1,7 @@
 #include "gpu/cuda/locked_memory.hpp"
 
 #include "gpu/cuda/cuda_handles.hpp"
-#include "io/fault_in.hpp"
+#include "io/memory/fault_in.hpp"
 
 #include <spdlog/fmt/fmt.h>
 

@@ -3,7 +3,7 @@
 #include "actors/node/supervisor/node_start.hpp"
 #include "base/error.hpp"
 #include "http/status/program_facts.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 #include "lmcache/client_list.hpp"
 #include "messages/messages.hpp"
 #include "metrics/history.hpp"

@@ -1,7 +1,7 @@
 #include "base/event_signal.hpp"
 #include "base/threads.hpp"
+#include "io/memory/private_memory.hpp"
 #include "io/page.hpp"
-#include "io/private_memory.hpp"
 #include "io/tcp/memory_frames.hpp"
 #include "io/tcp/tcp_connection.hpp"
 #include "io/tcp/tcp_memory.hpp"

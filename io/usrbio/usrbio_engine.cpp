@@ -2,8 +2,8 @@
 
 #include "base/log.hpp"
 #include "base/threads.hpp"
-#include "io/engine_resources.hpp"
-#include "io/operation_table.hpp"
+#include "io/engine/engine_resources.hpp"
+#include "io/engine/operation_table.hpp"
 #include "io/usrbio/known_file.hpp"
 #include "io/usrbio/session.hpp"
 

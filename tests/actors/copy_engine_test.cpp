@@ -1,6 +1,6 @@
 #include "actors/client/copy_engine/copy_lane.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/arena_name.hpp"
+#include "io/memory/arena_name.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"

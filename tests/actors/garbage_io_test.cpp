@@ -1,7 +1,7 @@
 #include "actors/client/copy_engine/copy_lane.hpp"
 #include "actors/node/metrics/metrics.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/arena_name.hpp"
+#include "io/memory/arena_name.hpp"
 #include "tests/actors/garbage_support.hpp"
 #include "tests/actors/io_worker_support.hpp"
 #include "tests/actors/registry_support.hpp"

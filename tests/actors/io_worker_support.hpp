@@ -2,7 +2,7 @@
 
 #include "actors/node/io_worker/io_worker.hpp"
 #include "io/page.hpp"
-#include "io/slab_store.hpp"
+#include "io/slab/slab_store.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/io_faults/fault_engine.hpp"
 #include "tests/memory_extents.hpp"

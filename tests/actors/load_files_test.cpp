@@ -1,5 +1,5 @@
 #include "actors/client/transfer/slab_reading.hpp"
-#include "io/slab_file.hpp"
+#include "io/slab/slab_file.hpp"
 #include "tests/actors/coordinator_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"

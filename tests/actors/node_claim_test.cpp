@@ -1,7 +1,7 @@
 #include "actors/node/supervisor/directory_claim.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/system_config.hpp"
-#include "io/claim_files.hpp"
+#include "io/claims/claim_files.hpp"
 #include "tests/actors/node_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"

@@ -1,7 +1,7 @@
 #include "actors/node/directory/directory_proxy.hpp"
 #include "actors/node/reception/reception.hpp"
 #include "actors/support/listeners/handshake_name.hpp"
-#include "io/arena_name.hpp"
+#include "io/memory/arena_name.hpp"
 #include "tests/actors/node_support.hpp"
 #include "tests/catch.hpp"
 

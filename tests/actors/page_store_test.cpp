@@ -15,7 +15,8 @@ namespace page_store_test {
 using namespace troupe;
 using namespace troupe::test;
 
-// An io worker over a store of pages that is no slab file: it asks for nothing but what io/page_store.hpp promises.
+// An io worker over a store of pages that is no slab file: it asks for nothing but what io/slab/page_store.hpp
+// promises.
 
 namespace {
 

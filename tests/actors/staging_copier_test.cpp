@@ -1,7 +1,7 @@
 #include "actors/client/copy_engine/copy_engine.hpp"
 #include "actors/cluster/staging_copier.hpp"
 #include "actors/cluster/staging_mover.hpp"
-#include "io/arena_name.hpp"
+#include "io/memory/arena_name.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"

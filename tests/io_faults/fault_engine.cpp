@@ -1,6 +1,6 @@
 #include "tests/io_faults/fault_engine.hpp"
 
-#include "io/thread_pool_engine.hpp"
+#include "io/engine/thread_pool_engine.hpp"
 
 #include <algorithm>
 #include <utility>

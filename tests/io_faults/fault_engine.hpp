@@ -1,7 +1,7 @@
 #pragma once
 
-#include "io/engine.hpp"
-#include "io/engine_resources.hpp"
+#include "io/engine/engine.hpp"
+#include "io/engine/engine_resources.hpp"
 
 #include <cstdint>
 #include <functional>

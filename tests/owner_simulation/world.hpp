@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/claim_rules.hpp"
+#include "io/claims/claim_rules.hpp"
 #include "tests/owner_simulation/defect.hpp"
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/identifiers.hpp"
-#include "io/page_store.hpp"
+#include "io/slab/page_store.hpp"
 #include "messages/io_messages.hpp"
 #include "tests/simulation/environment.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/page_store.hpp"
+#include "io/slab/page_store.hpp"
 #include "tests/simulation/disk.hpp"
 #include "tests/simulation/frame_ledger.hpp"
 #include "tests/simulation/page_ledger.hpp"

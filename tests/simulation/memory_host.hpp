@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 #include "tests/simulation/environment.hpp"
 #include "tests/simulation/frame_ledger.hpp"
 

@@ -1,7 +1,7 @@
 #include "tests/simulation/namespace_folder.hpp"
 
-#include "io/disk_budget.hpp"
 #include "io/page.hpp"
+#include "io/slab/disk_budget.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include "actors/node/supervisor/index_restore.hpp"
 #include "actors/node/supervisor/node.hpp"
 #include "base/memory_budget.hpp"
-#include "io/disk_budget.hpp"
+#include "io/slab/disk_budget.hpp"
 #include "tests/simulation/namespace_folder.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/process_table.hpp"

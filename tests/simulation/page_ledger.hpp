@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/identifiers.hpp"
-#include "io/engine.hpp"
+#include "io/engine/engine.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,6 @@
 #include "actors/cluster/adopted_reads.hpp"
 #include "actors/cluster/adopter.hpp"
-#include "io/slab_file.hpp"
+#include "io/slab/slab_file.hpp"
 #include "store/epoch_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"

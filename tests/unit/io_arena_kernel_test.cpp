@@ -1,5 +1,5 @@
-#include "io/arena.hpp"
-#include "io/private_memory.hpp"
+#include "io/memory/arena.hpp"
+#include "io/memory/private_memory.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "io/arena_name.hpp"
+#include "io/memory/arena_name.hpp"
 #include "tests/catch.hpp"
 
 #include <memory>

@@ -1,5 +1,5 @@
-#include "io/arena_name.hpp"
-#include "io/arena_pool.hpp"
+#include "io/memory/arena_name.hpp"
+#include "io/memory/arena_pool.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "io/arena.hpp"
+#include "io/memory/arena.hpp"
 #include "io/page.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"

@@ -1,6 +1,6 @@
-#include "io/backing.hpp"
-#include "io/slab_file.hpp"
-#include "io/uring_engine.hpp"
+#include "io/engine/uring_engine.hpp"
+#include "io/memory/backing.hpp"
+#include "io/slab/slab_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

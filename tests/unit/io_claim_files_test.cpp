@@ -1,5 +1,5 @@
-#include "io/claim_files.hpp"
-#include "io/claim_keeper.hpp"
+#include "io/claims/claim_files.hpp"
+#include "io/claims/claim_keeper.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "io/claim_rules.hpp"
+#include "io/claims/claim_rules.hpp"
 #include "tests/catch.hpp"
 
 #include <map>

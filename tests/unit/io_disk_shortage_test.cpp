@@ -1,4 +1,4 @@
-#include "io/disk_shortage.hpp"
+#include "io/slab/disk_shortage.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "io/engine_resources.hpp"
+#include "io/engine/engine_resources.hpp"
 #include "tests/catch.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
-#include "io/engine.hpp"
-#include "io/slab_file.hpp"
+#include "io/engine/engine.hpp"
+#include "io/slab/slab_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/named_memory.hpp"
 #include "tests/unit/io_support.hpp"

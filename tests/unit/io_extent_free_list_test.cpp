@@ -1,4 +1,4 @@
-#include "io/extent_free_list.hpp"
+#include "io/memory/extent_free_list.hpp"
 #include "tests/catch.hpp"
 
 #include <optional>

@@ -1,5 +1,5 @@
 #include "base/unique_descriptor.hpp"
-#include "io/fault_in.hpp"
+#include "io/memory/fault_in.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>

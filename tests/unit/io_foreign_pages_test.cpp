@@ -1,4 +1,4 @@
-#include "io/foreign_pages.hpp"
+#include "io/foreign/foreign_pages.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "io/foreign_slab.hpp"
+#include "io/foreign/foreign_slab.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,5 +1,5 @@
-#include "io/arena_name.hpp"
-#include "io/handed_memory.hpp"
+#include "io/memory/arena_name.hpp"
+#include "io/memory/handed_memory.hpp"
 #include "tests/catch.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "io/huge_pages.hpp"
+#include "io/memory/huge_pages.hpp"
 #include "tests/catch.hpp"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "io/memory_name.hpp"
+#include "io/memory/memory_name.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

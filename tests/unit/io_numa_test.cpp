@@ -1,4 +1,4 @@
-#include "io/numa.hpp"
+#include "io/memory/numa.hpp"
 #include "io/page.hpp"
 #include "tests/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "io/operation_table.hpp"
+#include "io/engine/operation_table.hpp"
 #include "tests/catch.hpp"
 
 #include <deque>

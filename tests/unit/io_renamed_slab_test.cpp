@@ -1,5 +1,5 @@
-#include "io/renamed_slab.hpp"
-#include "io/slab_reader.hpp"
+#include "io/slab/renamed_slab.hpp"
+#include "io/slab/slab_reader.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,6 +1,6 @@
-#include "io/disk_budget.hpp"
-#include "io/slab_growth.hpp"
-#include "io/slab_trailer.hpp"
+#include "io/slab/disk_budget.hpp"
+#include "io/slab/slab_growth.hpp"
+#include "io/slab/slab_trailer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

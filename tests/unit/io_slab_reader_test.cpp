@@ -1,6 +1,6 @@
 #include "io/page.hpp"
-#include "io/slab_growth.hpp"
-#include "io/slab_reader.hpp"
+#include "io/slab/slab_growth.hpp"
+#include "io/slab/slab_reader.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,5 +1,5 @@
 #include "io/page.hpp"
-#include "io/slab_store.hpp"
+#include "io/slab/slab_store.hpp"
 #include "tests/catch.hpp"
 #include "tests/io_faults/fault_engine.hpp"
 #include "tests/unit/io_support.hpp"

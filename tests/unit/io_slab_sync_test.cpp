@@ -1,5 +1,5 @@
-#include "io/slab_file.hpp"
-#include "io/slab_trailer.hpp"
+#include "io/slab/slab_file.hpp"
+#include "io/slab/slab_trailer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

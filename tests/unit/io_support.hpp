@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/unique_descriptor.hpp"
-#include "io/engine.hpp"
+#include "io/engine/engine.hpp"
 #include "io/page.hpp"
 #include "tests/cannot.hpp"
 #include "tests/patience.hpp"

@@ -1,4 +1,4 @@
-#include "io/thread_pool_engine.hpp"
+#include "io/engine/thread_pool_engine.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,5 +1,5 @@
 #include "base/log.hpp"
-#include "io/uring_engine.hpp"
+#include "io/engine/uring_engine.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

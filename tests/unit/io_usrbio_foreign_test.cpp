@@ -1,5 +1,5 @@
-#include "io/foreign_pages.hpp"
-#include "io/slab_file.hpp"
+#include "io/foreign/foreign_pages.hpp"
+#include "io/slab/slab_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/named_memory.hpp"
 #include "tests/unit/io_support.hpp"

@@ -1,4 +1,4 @@
-#include "io/slab_store.hpp"
+#include "io/slab/slab_store.hpp"
 #include "io/usrbio/client_library.hpp"
 #include "io/usrbio/shared_mapping.hpp"
 #include "tests/catch.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "io/memory/shared_memory.hpp"
 #include "io/page.hpp"
-#include "io/shared_memory.hpp"
 #include "messages/io_messages.hpp"
 #include "tests/catch.hpp"
 

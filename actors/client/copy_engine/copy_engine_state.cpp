@@ -1,6 +1,6 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 
 #include <algorithm>
 #include <random>

@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "gpu/page_mover.hpp"
-#include "io/shared_memory.hpp"
+#include "io/memory/shared_memory.hpp"
 #include "messages/io_messages.hpp"
 
 #include <condition_variable>

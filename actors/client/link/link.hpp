@@ -4,7 +4,7 @@
 #include "actors/client/link/node_address.hpp"
 #include "base/next_tick.hpp"
 #include "config/node_config.hpp"
-#include "io/handed_memory.hpp"
+#include "io/memory/handed_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/io/middleman_actor.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/foreign_pages.hpp"
+#include "io/foreign/foreign_pages.hpp"
 #include "messages/messages.hpp"
 
 #include <optional>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/engine.hpp"
+#include "io/engine/engine.hpp"
 #include "messages/messages.hpp"
 
 #include <mutex>

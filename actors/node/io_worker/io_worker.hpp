@@ -5,8 +5,8 @@
 #include "actors/support/latency_collector.hpp"
 #include "base/next_tick.hpp"
 #include "base/node_condition.hpp"
-#include "io/extent_source.hpp"
-#include "io/page_store.hpp"
+#include "io/memory/extent_source.hpp"
+#include "io/slab/page_store.hpp"
 #include "messages/messages.hpp"
 
 #include <deque>

@@ -10,7 +10,7 @@
 #include "base/identifiers.hpp"
 #include "base/page_tier.hpp"
 #include "io/page.hpp"
-#include "io/page_store.hpp"
+#include "io/slab/page_store.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/registry_messages.hpp"
 

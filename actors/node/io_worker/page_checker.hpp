@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 #include "io/page.hpp"
 #include "messages/messages.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/node/memory/memory_broker_state.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 #include "messages/messages.hpp"
 
 #include <map>

@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
-#include "io/disk_budget.hpp"
+#include "io/slab/disk_budget.hpp"
 #include "messages/messages.hpp"
 #include "metrics/metric_family.hpp"
 

@@ -3,7 +3,7 @@
 #include "actors/node/metrics/metrics_state.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
-#include "io/disk_budget.hpp"
+#include "io/slab/disk_budget.hpp"
 #include "lmcache/counters.hpp"
 #include "messages/messages.hpp"
 #include "metrics/metric_family.hpp"

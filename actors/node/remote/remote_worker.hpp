@@ -3,7 +3,7 @@
 #include "actors/node/remote/remote_state.hpp"
 #include "actors/node/remote/remote_totals.hpp"
 #include "base/process_watch.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 #include "io/remote_memory.hpp"
 #include "messages/messages.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "base/incarnation.hpp"
 #include "base/log.hpp"
-#include "io/claim_files.hpp"
+#include "io/claims/claim_files.hpp"
 
 #include <chrono>
 #include <filesystem>

@@ -3,8 +3,8 @@
 #include "base/error.hpp"
 #include "base/node_condition.hpp"
 #include "config/node_config.hpp"
-#include "io/claim_keeper.hpp"
-#include "io/claim_record.hpp"
+#include "io/claims/claim_keeper.hpp"
+#include "io/claims/claim_record.hpp"
 
 #include <filesystem>
 #include <memory>

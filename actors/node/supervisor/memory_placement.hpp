@@ -3,8 +3,8 @@
 #include "base/error.hpp"
 #include "base/host_memory.hpp"
 #include "config/node_config.hpp"
-#include "io/huge_pages.hpp"
-#include "io/numa.hpp"
+#include "io/memory/huge_pages.hpp"
+#include "io/memory/numa.hpp"
 
 #include <span>
 #include <vector>

@@ -5,7 +5,7 @@
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
 #include "base/page_residence.hpp"
-#include "io/disk_budget.hpp"
+#include "io/slab/disk_budget.hpp"
 #include "messages/messages.hpp"
 
 #include <cstdint>

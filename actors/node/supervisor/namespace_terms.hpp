@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "base/namespace_spec.hpp"
 #include "config/node_config.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/namespace_spec.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 #include "io/remote_memory.hpp"
 #include "messages/messages.hpp"
 

@@ -1,6 +1,6 @@
 #include "actors/node/supervisor/node.hpp"
 #include "actors/support/listeners/handshake_name.hpp"
-#include "io/arena_name.hpp"
+#include "io/memory/arena_name.hpp"
 
 #include <cerrno>
 #include <fcntl.h>

@@ -24,9 +24,9 @@
 #include "base/size_text.hpp"
 #include "base/threads.hpp"
 #include "config/memory_rules.hpp"
-#include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
-#include "io/memory_name.hpp"
+#include "io/memory/arena_pool.hpp"
+#include "io/memory/memory_name.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
 #include "base/write_gate.hpp"
-#include "io/extent_source.hpp"
+#include "io/memory/extent_source.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -3,10 +3,10 @@
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/support/io_engine_options.hpp"
 #include "base/log.hpp"
-#include "io/disk_budget.hpp"
 #include "io/page.hpp"
-#include "io/renamed_slab.hpp"
-#include "io/slab_store.hpp"
+#include "io/slab/disk_budget.hpp"
+#include "io/slab/renamed_slab.hpp"
+#include "io/slab/slab_store.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -8,7 +8,7 @@
 #include "actors/support/listeners/tls_channel.hpp"
 #include "base/clock.hpp"
 #include "base/unique_descriptor.hpp"
-#include "io/handed_memory.hpp"
+#include "io/memory/handed_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/io/all.hpp>

@@ -9,7 +9,7 @@
 #include "base/descriptors.hpp"
 #include "base/error.hpp"
 #include "base/local_socket.hpp"
-#include "io/handed_memory.hpp"
+#include "io/memory/handed_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/io/all.hpp>

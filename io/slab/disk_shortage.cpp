@@ -1,0 +1,23 @@
+#include "io/slab/disk_shortage.hpp"
+
+#include "base/size_text.hpp"
+
+#include <cerrno>
+
+namespace troupe::io {
+
+error lack_of_disk(const disk_shortage& x) {
+  auto text = x.file + " needs " + size_text(x.needed_bytes) + " of disk space, and ";
+  if (x.code == EDQUOT) {
+    text += "the quota of this user, group or project is exhausted (quota, xfs_quota -x -c report)";
+    if (x.free_bytes)
+      text += ", although the disk has " + size_text(*x.free_bytes) + " left";
+    return {errc::no_space, text + "; raise the quota, or " + x.otherwise};
+  }
+  text += x.free_bytes ? size_text(*x.free_bytes) + " are free" : std::string("there is too little free space");
+  if (x.spare_bytes > 0)
+    text += ", of which " + size_text(x.spare_bytes) + " are to stay free (storage.spare_bytes)";
+  return {errc::no_space, text + "; free some, or " + x.otherwise};
+}
+
+} // namespace troupe::io

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/unique_descriptor.hpp"
+#include "io/page.hpp"
+#include "io/slab/page_store.hpp"
+#include "io/slab/slab_file.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+
+/// The growth of a slab file. The file has its whole length from the start, with its trailer at the end, and disk space
+/// for its first slots only. Behind the last slot are two records of 4 KiB, written in turns; of the valid ones, that
+/// with more slots gives their number. docs/page-format.md has the layout.
+
+namespace troupe::io {
+
+/// One record. Public for tests.
+struct growth_record {
+  std::uint64_t slots = 0;
+  /// The incarnation of the file.
+  incarnation_number incarnation = 0;
+};
+
+using growth_record_block = std::array<std::byte, slab_trailer_bytes>;
+growth_record_block make_growth_record(const growth_record& x);
+/// Nothing if the block is no valid record.
+std::optional<growth_record> read_growth_record(std::span<const std::byte> block);
+
+/// Grows a slab file. Disk space is allocated first, then the record is written. So a crash leaves a file with the old
+/// or the new number of slots, and never a torn record without the one before it.
+class slab_growth final : public store_growth {
+public:
+  /// The size of both records.
+  static constexpr std::uint64_t record_bytes = 2 * slab_trailer_bytes;
+
+  /// Gives a new, empty file its length, disk space for `spec.first_slots`, and its records. Error: `no_space`.
+  static result<void> begin(int descriptor, const slab_spec& spec);
+
+  /// Opens a file whose trailer was checked. Space beyond its slots, which a crash has left, is freed. Error:
+  /// `slab_damaged` if no record is valid.
+  static result<std::shared_ptr<slab_growth>> open(int descriptor, const slab_spec& spec);
+
+  std::uint64_t slots() const noexcept override { return slots_; }
+  std::uint64_t slot_bytes() const noexcept override { return spec_.slot_bytes; }
+  result<void> grow(std::uint64_t slots) override;
+
+private:
+  slab_growth(unique_descriptor descriptor, slab_spec spec, std::uint64_t slots, std::size_t next)
+      : descriptor_(std::move(descriptor)), spec_(std::move(spec)), slots_(slots), next_(next) {}
+
+  /// A duplicate that refers to the same open file, so that lock and flags are the slab's.
+  unique_descriptor descriptor_;
+  slab_spec spec_;
+  std::uint64_t slots_ = 0;
+  /// The index of the record that is written next: not the current one.
+  std::size_t next_ = 0;
+};
+
+} // namespace troupe::io
