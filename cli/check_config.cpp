@@ -1,4 +1,4 @@
-#include "actors/cluster/etcd_access.hpp"
+#include "actors/cluster/etcd/etcd_access.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
 #include "actors/support/listeners/tls_channel.hpp"
 #include "cli/output.hpp"

@@ -1,7 +1,7 @@
 #include "fuzz/etcd_answers.hpp"
 
-#include "actors/cluster/etcd_protocol.hpp"
-#include "actors/cluster/etcd_rules.hpp"
+#include "actors/cluster/etcd/etcd_protocol.hpp"
+#include "actors/cluster/etcd/etcd_rules.hpp"
 #include "fuzz/check.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/cluster/shared_learning.hpp"
+#include "actors/cluster/learning/shared_learning.hpp"
 #include "offline/played_cache.hpp"
 
 #include <cstddef>

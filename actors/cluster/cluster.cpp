@@ -1,7 +1,7 @@
 #include "actors/cluster/cluster.hpp"
 
 #include "actors/client/link/node_address.hpp"
-#include "actors/cluster/staging_client.hpp"
+#include "actors/cluster/pages/staging_client.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"

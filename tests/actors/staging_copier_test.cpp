@@ -1,6 +1,6 @@
 #include "actors/client/copy_engine/copy_engine.hpp"
-#include "actors/cluster/staging_copier.hpp"
-#include "actors/cluster/staging_mover.hpp"
+#include "actors/cluster/pages/staging_copier.hpp"
+#include "actors/cluster/pages/staging_mover.hpp"
 #include "io/memory/arena_name.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"

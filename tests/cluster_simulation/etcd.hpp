@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/cluster/etcd_protocol.hpp"
+#include "actors/cluster/etcd/etcd_protocol.hpp"
 #include "base/clock.hpp"
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "actors/client/transfer/load_state.hpp"
-#include "actors/cluster/etcd_rules.hpp"
-#include "actors/cluster/fetching.hpp"
-#include "actors/cluster/membership.hpp"
-#include "actors/cluster/session_rules.hpp"
+#include "actors/cluster/etcd/etcd_rules.hpp"
+#include "actors/cluster/pages/fetching.hpp"
+#include "actors/cluster/peers/membership.hpp"
+#include "actors/cluster/peers/session_rules.hpp"
 #include "tests/cluster_simulation/catalogue.hpp"
 #include "tests/cluster_simulation/defect.hpp"
 #include "tests/cluster_simulation/slab_model.hpp"

@@ -1,5 +1,5 @@
-#include "actors/cluster/adopted_reads.hpp"
-#include "actors/cluster/adopter.hpp"
+#include "actors/cluster/takeover/adopted_reads.hpp"
+#include "actors/cluster/takeover/adopter.hpp"
 #include "io/slab/slab_file.hpp"
 #include "store/epoch_file.hpp"
 #include "tests/catch.hpp"

@@ -1,4 +1,4 @@
-#include "actors/cluster/etcd_channel.hpp"
+#include "actors/cluster/etcd/etcd_channel.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
 #include "tests/unit/http_certificates.hpp"

@@ -1,5 +1,5 @@
-#include "actors/cluster/etcd_access.hpp"
-#include "actors/cluster/etcd_rules.hpp"
+#include "actors/cluster/etcd/etcd_access.hpp"
+#include "actors/cluster/etcd/etcd_rules.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 

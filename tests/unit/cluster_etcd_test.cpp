@@ -1,4 +1,4 @@
-#include "actors/cluster/etcd_rules.hpp"
+#include "actors/cluster/etcd/etcd_rules.hpp"
 #include "fuzz/etcd_answers.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/damaged_text.hpp"

@@ -1,4 +1,4 @@
-#include "actors/cluster/fetching.hpp"
+#include "actors/cluster/pages/fetching.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 

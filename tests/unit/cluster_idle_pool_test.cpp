@@ -1,4 +1,4 @@
-#include "actors/cluster/idle_pool.hpp"
+#include "actors/cluster/peers/idle_pool.hpp"
 #include "tests/catch.hpp"
 
 #include <chrono>

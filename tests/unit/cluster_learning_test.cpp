@@ -1,4 +1,4 @@
-#include "actors/cluster/shared_learning.hpp"
+#include "actors/cluster/learning/shared_learning.hpp"
 #include "tests/catch.hpp"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "actors/cluster/membership.hpp"
+#include "actors/cluster/peers/membership.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 

@@ -1,5 +1,5 @@
-#include "actors/cluster/staging_buffer.hpp"
-#include "actors/cluster/staging_mover.hpp"
+#include "actors/cluster/pages/staging_buffer.hpp"
+#include "actors/cluster/pages/staging_mover.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page_checksum.hpp"
 #include "tests/catch.hpp"

@@ -1,4 +1,4 @@
-#include "actors/cluster/staging_copier.hpp"
+#include "actors/cluster/pages/staging_copier.hpp"
 
 #include "actors/client/copy_engine/copy_engine.hpp"
 #include "messages/answer_codes.hpp"

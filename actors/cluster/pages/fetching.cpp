@@ -1,4 +1,4 @@
-#include "actors/cluster/fetching.hpp"
+#include "actors/cluster/pages/fetching.hpp"
 
 #include "messages/answer_codes.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/cluster/staging_buffer.hpp"
+#include "actors/cluster/pages/staging_buffer.hpp"
 #include "gpu/page_mover.hpp"
 
 #include <cstddef>

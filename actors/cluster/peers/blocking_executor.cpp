@@ -1,4 +1,4 @@
-#include "actors/cluster/blocking_executor.hpp"
+#include "actors/cluster/peers/blocking_executor.hpp"
 
 #include <utility>
 

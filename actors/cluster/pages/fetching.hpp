@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/cluster/membership.hpp"
-#include "actors/cluster/staging_buffer.hpp"
+#include "actors/cluster/pages/staging_buffer.hpp"
+#include "actors/cluster/peers/membership.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/client/node_client.hpp"
-#include "actors/cluster/inbound_transfers.hpp"
-#include "actors/cluster/staging_buffer.hpp"
+#include "actors/cluster/pages/inbound_transfers.hpp"
+#include "actors/cluster/pages/staging_buffer.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 

@@ -1,4 +1,4 @@
-#include "actors/cluster/staging_mover.hpp"
+#include "actors/cluster/pages/staging_mover.hpp"
 
 #include "gpu/host_copies.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/cluster/fetching.hpp"
-#include "actors/cluster/membership.hpp"
+#include "actors/cluster/pages/fetching.hpp"
+#include "actors/cluster/peers/membership.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/cluster/etcd_access.hpp"
-#include "actors/cluster/etcd_protocol.hpp"
+#include "actors/cluster/etcd/etcd_access.hpp"
+#include "actors/cluster/etcd/etcd_protocol.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 

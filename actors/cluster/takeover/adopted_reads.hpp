@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/client/transfer/file_patience.hpp"
-#include "actors/cluster/adopted_index.hpp"
-#include "actors/cluster/staging_buffer.hpp"
+#include "actors/cluster/pages/staging_buffer.hpp"
+#include "actors/cluster/takeover/adopted_index.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "io/foreign/foreign_pages.hpp"

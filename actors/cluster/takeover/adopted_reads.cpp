@@ -1,4 +1,4 @@
-#include "actors/cluster/adopted_reads.hpp"
+#include "actors/cluster/takeover/adopted_reads.hpp"
 
 #include "base/log.hpp"
 

@@ -1,4 +1,4 @@
-#include "actors/cluster/staging_buffer.hpp"
+#include "actors/cluster/pages/staging_buffer.hpp"
 
 #include <algorithm>
 #include <utility>

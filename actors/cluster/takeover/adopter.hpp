@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/cluster/adopted_index.hpp"
+#include "actors/cluster/takeover/adopted_index.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
 #include "io/claims/claim_keeper.hpp"

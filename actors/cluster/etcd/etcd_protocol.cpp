@@ -1,4 +1,4 @@
-#include "actors/cluster/etcd_protocol.hpp"
+#include "actors/cluster/etcd/etcd_protocol.hpp"
 
 #include <nlohmann/json.hpp>
 

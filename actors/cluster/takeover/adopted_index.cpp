@@ -1,4 +1,4 @@
-#include "actors/cluster/adopted_index.hpp"
+#include "actors/cluster/takeover/adopted_index.hpp"
 
 #include "base/log.hpp"
 #include "base/unique_descriptor.hpp"

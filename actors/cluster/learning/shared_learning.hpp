@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/cluster/membership.hpp"
+#include "actors/cluster/peers/membership.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"

@@ -1,4 +1,4 @@
-#include "actors/cluster/membership.hpp"
+#include "actors/cluster/peers/membership.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "actors/cluster/adopter.hpp"
+#include "actors/cluster/takeover/adopter.hpp"
 
 #include "base/incarnation.hpp"
 #include "base/log.hpp"

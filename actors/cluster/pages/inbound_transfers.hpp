@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/cluster/fetching.hpp"
+#include "actors/cluster/pages/fetching.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "messages/transfer_messages.hpp"

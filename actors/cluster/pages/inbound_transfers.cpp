@@ -1,4 +1,4 @@
-#include "actors/cluster/inbound_transfers.hpp"
+#include "actors/cluster/pages/inbound_transfers.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "actors/cluster/peer_connection.hpp"
+#include "actors/cluster/peers/peer_connection.hpp"
 
 #include "actors/client/link/link.hpp"
 #include "actors/support/actor_support.hpp"

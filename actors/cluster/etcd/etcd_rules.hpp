@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/client/link/reconnect_backoff.hpp"
-#include "actors/cluster/etcd_protocol.hpp"
+#include "actors/cluster/etcd/etcd_protocol.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "messages/cluster_messages.hpp"

@@ -1,4 +1,4 @@
-#include "actors/cluster/etcd_rules.hpp"
+#include "actors/cluster/etcd/etcd_rules.hpp"
 
 #include <algorithm>
 #include <chrono>

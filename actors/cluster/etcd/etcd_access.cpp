@@ -1,6 +1,6 @@
-#include "actors/cluster/etcd_access.hpp"
+#include "actors/cluster/etcd/etcd_access.hpp"
 
-#include "actors/cluster/etcd_protocol.hpp"
+#include "actors/cluster/etcd/etcd_protocol.hpp"
 #include "base/private_file.hpp"
 #include "config/document.hpp"
 #include "http/client/client_tls.hpp"

@@ -1,4 +1,4 @@
-#include "actors/cluster/etcd_channel.hpp"
+#include "actors/cluster/etcd/etcd_channel.hpp"
 
 #include "http/client/client_tls.hpp"
 #include "io/tcp_socket.hpp"

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "actors/client/copy_engine/copy_engine_state.hpp"
-#include "actors/cluster/inbound_transfers.hpp"
-#include "actors/cluster/posted_task.hpp"
-#include "actors/cluster/staging_buffer.hpp"
+#include "actors/cluster/pages/inbound_transfers.hpp"
+#include "actors/cluster/pages/staging_buffer.hpp"
+#include "actors/cluster/peers/posted_task.hpp"
 #include "actors/support/actor_support.hpp"
 #include "messages/messages.hpp"
 
