@@ -3,9 +3,9 @@
 // --concurrency 1` plays it. It is compared with plain implementations of LRU and S3-FIFO, and with the optimum. It
 // also measures the nodes of a cluster in turn, world sizes, and the cost of a key.
 
-#include "actors/node/registry/lru_policy.hpp"
-#include "actors/node/registry/reuse_policy.hpp"
-#include "actors/node/registry/s3_fifo_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
+#include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "config/node_config.hpp"
 #include "offline/played_cache.hpp"
 #include "offline/played_cluster.hpp"

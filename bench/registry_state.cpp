@@ -3,8 +3,8 @@
 
 #include "actors/node/registry/registry_state.hpp"
 
-#include "actors/node/registry/lru_policy.hpp"
-#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
 
 #include <algorithm>
 #include <chrono>

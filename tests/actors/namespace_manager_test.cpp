@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/namespace_manager.hpp"
+#include "actors/node/namespaces/namespace_manager.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/supervisor/namespace_files.hpp"
+#include "actors/node/namespaces/namespace_files.hpp"
 #include "tests/simulation/environment.hpp"
 #include "tests/simulation/namespace_memory.hpp"
 #include "tests/simulation/namespace_parameters.hpp"

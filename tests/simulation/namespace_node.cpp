@@ -1,8 +1,8 @@
 #include "tests/simulation/namespace_node.hpp"
 
 #include "actors/node/memory/memory_broker.hpp"
+#include "actors/node/namespaces/namespace_manager.hpp"
 #include "actors/node/registry/registry.hpp"
-#include "actors/node/supervisor/namespace_manager.hpp"
 #include "actors/support/ask.hpp"
 #include "base/node_condition.hpp"
 #include "tests/simulation/node_words.hpp"

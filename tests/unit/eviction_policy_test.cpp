@@ -1,9 +1,9 @@
 // The requirements of every eviction policy, whatever its order. They are tested on the shipped policies and on one
 // with a hand, with ghosts, and with hashes of keys. A whole shard is tested with the latter.
 
-#include "actors/node/registry/lru_policy.hpp"
-#include "actors/node/registry/reuse_policy.hpp"
-#include "actors/node/registry/s3_fifo_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
+#include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 #include "tests/unit/sieve_policy.hpp"

@@ -1,5 +1,5 @@
+#include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/io_worker/frame_table.hpp"
-#include "actors/node/registry/lru_policy.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-#include "actors/node/registry/lru_policy.hpp"
-#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
 #include "offline/played_cluster.hpp"
 #include "offline/what_if.hpp"
 #include "tests/catch.hpp"

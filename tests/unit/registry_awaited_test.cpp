@@ -1,6 +1,6 @@
-#include "actors/node/registry/lru_policy.hpp"
-#include "actors/node/registry/reuse_policy.hpp"
-#include "actors/node/registry/s3_fifo_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
+#include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 

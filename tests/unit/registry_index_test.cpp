@@ -1,8 +1,8 @@
 // The parts the registry is made of: index, arrays, deadlines, owners, recency.
 
+#include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/registry/deadline_queue.hpp"
 #include "actors/node/registry/key_table.hpp"
-#include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/owner_index.hpp"
 #include "tests/catch.hpp"
 

@@ -1,7 +1,7 @@
-#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
+#include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "actors/node/registry/registry_options.hpp"
-#include "actors/node/registry/reuse_policy.hpp"
-#include "actors/node/registry/s3_fifo_policy.hpp"
 #include "config/node_config.hpp"
 #include "tests/catch.hpp"
 

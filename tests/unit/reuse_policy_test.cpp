@@ -1,10 +1,10 @@
 // Statistics of key reuse and the eviction order that follows from them.
 
-#include "actors/node/registry/ghost_table.hpp"
-#include "actors/node/registry/lru_policy.hpp"
-#include "actors/node/registry/reuse_policy.hpp"
-#include "actors/node/registry/reuse_statistics.hpp"
-#include "actors/node/registry/s3_fifo_policy.hpp"
+#include "actors/node/eviction/ghost_table.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
+#include "actors/node/eviction/reuse_statistics.hpp"
+#include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "tests/catch.hpp"
 
 #include <deque>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/registry/eviction_policy.hpp"
+#include "actors/node/eviction/eviction_policy.hpp"
 
 #include <deque>
 #include <list>

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "actors/node/eviction/eviction_policy.hpp"
 #include "actors/node/io_worker/frame_number.hpp"
 #include "actors/node/io_worker/free_frames.hpp"
-#include "actors/node/registry/eviction_policy.hpp"
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
 #include "base/page_residence.hpp"

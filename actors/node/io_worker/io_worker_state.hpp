@@ -1,10 +1,10 @@
 #pragma once
 
+#include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/io_worker/frame_table.hpp"
 #include "actors/node/io_worker/pin_table.hpp"
 #include "actors/node/io_worker/prefetch_queue.hpp"
 #include "actors/node/io_worker/scrub.hpp"
-#include "actors/node/registry/lru_policy.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"

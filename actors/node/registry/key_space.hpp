@@ -1,8 +1,8 @@
 #pragma once
 
-#include "actors/node/registry/eviction_policy.hpp"
+#include "actors/node/eviction/eviction_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/registry/key_table.hpp"
-#include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/registry_outbox.hpp"
 #include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/registry/request_recorder.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"

@@ -1,6 +1,6 @@
 #include "actors/node/supervisor/node_state.hpp"
 
-#include "actors/node/supervisor/namespace_terms.hpp"
+#include "actors/node/namespaces/namespace_terms.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "actors/node/registry/s3_fifo_policy.hpp"
+#include "actors/node/eviction/s3_fifo_policy.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "actors/node/registry/ghost_table.hpp"
+#include "actors/node/eviction/ghost_table.hpp"
 
 #include <algorithm>
 

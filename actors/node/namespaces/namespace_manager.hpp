@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/supervisor/namespace_files.hpp"
+#include "actors/node/namespaces/namespace_files.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"

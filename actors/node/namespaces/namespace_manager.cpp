@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/namespace_manager.hpp"
+#include "actors/node/namespaces/namespace_manager.hpp"
 
 #include "actors/node/allocator/allocator.hpp"
 #include "base/log.hpp"

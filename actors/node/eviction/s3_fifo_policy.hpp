@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/node/registry/ghost_table.hpp"
-#include "actors/node/registry/listing_policy.hpp"
+#include "actors/node/eviction/ghost_table.hpp"
+#include "actors/node/eviction/listing_policy.hpp"
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-#include "actors/node/registry/listing_policy.hpp"
+#include "actors/node/eviction/listing_policy.hpp"
 
 namespace troupe {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "actors/node/registry/ghost_table.hpp"
-#include "actors/node/registry/listing_policy.hpp"
-#include "actors/node/registry/reuse_statistics.hpp"
+#include "actors/node/eviction/ghost_table.hpp"
+#include "actors/node/eviction/listing_policy.hpp"
+#include "actors/node/eviction/reuse_statistics.hpp"
 
 #include <array>
 #include <cstdint>

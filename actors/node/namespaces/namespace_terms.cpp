@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/namespace_terms.hpp"
+#include "actors/node/namespaces/namespace_terms.hpp"
 
 #include "base/size_text.hpp"
 #include "io/page.hpp"

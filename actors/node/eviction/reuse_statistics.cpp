@@ -1,4 +1,4 @@
-#include "actors/node/registry/reuse_statistics.hpp"
+#include "actors/node/eviction/reuse_statistics.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
 
 #include <algorithm>
 #include <utility>

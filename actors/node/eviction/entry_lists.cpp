@@ -1,4 +1,4 @@
-#include "actors/node/registry/entry_lists.hpp"
+#include "actors/node/eviction/entry_lists.hpp"
 
 namespace troupe {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/registry/listing_policy.hpp"
+#include "actors/node/eviction/listing_policy.hpp"
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/namespace_files.hpp"
+#include "actors/node/namespaces/namespace_files.hpp"
 
 #include "base/log.hpp"
 

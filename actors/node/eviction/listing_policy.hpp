@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/node/registry/entry_lists.hpp"
-#include "actors/node/registry/eviction_policy.hpp"
+#include "actors/node/eviction/entry_lists.hpp"
+#include "actors/node/eviction/eviction_policy.hpp"
 
 namespace troupe {
 

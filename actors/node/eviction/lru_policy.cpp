@@ -1,4 +1,4 @@
-#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/eviction/lru_policy.hpp"
 
 namespace troupe {
 
