@@ -33,10 +33,10 @@ std::string_view to_string(trouble what) noexcept {
     return "writes_fail";
   case trouble::disk_full:
     return "disk_full";
-  case trouble::peer_away:
-    return "peer_away";
-  case trouble::etcd_away:
-    return "etcd_away";
+  case trouble::peer_unreachable:
+    return "peer_unreachable";
+  case trouble::etcd_unreachable:
+    return "etcd_unreachable";
   case trouble::claim_late:
     return "claim_late";
   case trouble::memory_short:

@@ -39,9 +39,9 @@ enum class trouble : std::uint8_t {
   /// A slab file cannot grow although its limit is not reached: older pages are evicted.
   disk_full,
   /// Another node of the cluster is unreachable: its pages are not found.
-  peer_away,
+  peer_unreachable,
   /// The list of nodes in etcd cannot be read: new nodes are not found.
-  etcd_away,
+  etcd_unreachable,
   /// The claim on the data directory could not be renewed in time: nothing is written until it is.
   claim_late,
   /// The host provides less memory for pages than the config requests, perhaps none.

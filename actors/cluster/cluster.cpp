@@ -122,7 +122,7 @@ void cluster::drop_lines() {
     idle_dialers_.put(std::move(i->second.dialer), now());
     fetching_.forget(i->first);
     if (parts_.condition)
-      parts_.condition->ends(trouble::peer_away, static_cast<node_condition::part_number>(i->first));
+      parts_.condition->ends(trouble::peer_unreachable, static_cast<node_condition::part_number>(i->first));
     i = lines_.erase(i);
     follow();
   }
@@ -254,16 +254,16 @@ void cluster::report_condition() {
     return;
   if (etcd_) {
     if (const auto why = etcd_->trouble(); why.empty())
-      parts_.condition->ends(trouble::etcd_away, 0);
+      parts_.condition->ends(trouble::etcd_unreachable, 0);
     else
-      parts_.condition->begins(trouble::etcd_away, 0, why);
+      parts_.condition->begins(trouble::etcd_unreachable, 0, why);
   }
   for (const auto i : members_.numbers()) {
     const auto part = static_cast<node_condition::part_number>(i);
     if (members_.is_up(i) || members_.is_self(i))
-      parts_.condition->ends(trouble::peer_away, part);
+      parts_.condition->ends(trouble::peer_unreachable, part);
     else if (!members_.trouble(i).empty())
-      parts_.condition->begins(trouble::peer_away, part,
+      parts_.condition->begins(trouble::peer_unreachable, part,
                                "a peer is unreachable, and its pages are unavailable until it returns: " +
                                    members_.address(i) + ": " + members_.trouble(i));
   }

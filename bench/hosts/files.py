@@ -39,7 +39,7 @@ class Pair(Nodes):
             configs.append(config)
         super().__init__(troupe, directory, configs)
         self.urls = [f"http://127.0.0.1:{ready['http']['port']}" for ready in self.ready]
-        while not all(x["state"] != "away" and (x["state"] == "self" or x["namespaces"]) for x in self.peers()):
+        while not all(x["state"] != "unreachable" and (x["state"] == "self" or x["namespaces"]) for x in self.peers()):
             time.sleep(0.1)
 
     def get(self, i, path):

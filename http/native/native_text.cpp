@@ -147,7 +147,7 @@ namespace {
 std::string_view standing_of(const peer_stats& x) {
   if (x.self)
     return "self";
-  return x.up ? "up" : "away";
+  return x.up ? "up" : "unreachable";
 }
 
 } // namespace
@@ -174,7 +174,7 @@ std::string cluster_text(const cluster_stats& x) {
   if (const auto& etcd = x.etcd; !etcd.endpoints.empty()) {
     m.key("etcd");
     members one(out);
-    one.add("endpoints", etcd.endpoints).add("state", etcd.up ? "up" : "away").add("trouble", etcd.trouble);
+    one.add("endpoints", etcd.endpoints).add("state", etcd.up ? "up" : "unreachable").add("trouble", etcd.trouble);
     one.add("registered", etcd.registered).add("listed", etcd.listed).add("senseless", etcd.senseless);
     one.add("requests", etcd.requests).add("failed", etcd.failed).add("leases_lost", etcd.leases_lost).end();
   }

@@ -85,7 +85,9 @@ struct let_in : test_cluster {
   bool has_degradation(std::size_t i, const std::string& text) {
     return http(node(i), "GET", "/ready").body.find(text) != std::string::npos;
   }
-  bool is_degraded(std::size_t i) { return sum_of_metric(node(i), "troupe_degraded{reason=\"etcd_away\"}") == 1; }
+  bool is_degraded(std::size_t i) {
+    return sum_of_metric(node(i), "troupe_degraded{reason=\"etcd_unreachable\"}") == 1;
+  }
   void wait_for_list(std::size_t i, double count) {
     REQUIRE(eventually(
         [&] {

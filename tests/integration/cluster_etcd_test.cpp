@@ -189,10 +189,10 @@ TEST_CASE("an etcd that is killed, frozen or emptied costs no page") {
     INFO(what);
     CHECK(nodes.has_degradation(0, "etcd"));
     CHECK(nodes.is_ready(0));
-    CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"etcd_away\"}") == 1);
+    CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"etcd_unreachable\"}") == 1);
     nodes.check_shared(0, 1);
     nodes.check_shared(1, 2);
-    CHECK(nodes.status(1).find(": away, 3 nodes are listed; ") != std::string::npos);
+    CHECK(nodes.status(1).find(": unreachable, 3 nodes are listed; ") != std::string::npos);
   };
 
   auto seen = lines();

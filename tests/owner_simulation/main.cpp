@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
                                          "frozen",
                                          "given back",
                                          "failed",
-                                         "away",
+                                         "unreachable",
                                          "another node was faster",
                                          "taken of one that gave it back",
                                          "taken back from an adopter",

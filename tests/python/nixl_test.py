@@ -148,7 +148,7 @@ class FakeDirectory:
 
     def last_incarnation(self, engine):
         if self.last_known is None:
-            raise nixl._directory.Unreachable("away")
+            raise nixl._directory.Unreachable("unreachable")
         return self.last_known
 
     def publish(self, engine, rank, payload, incarnation, sizes, compat, ttl):
@@ -283,8 +283,8 @@ class UsingNixl(unittest.TestCase):
     def test_a_waiting_fetch_is_answered_when_the_worker_ends(self):
         directory = FakeDirectory()
         worker = self.worker(FakeNixl(stay=0), directory)
-        directory.away = {"away"}
-        waiting = worker._handshake_initiation_executor.submit(worker._nixl_handshake, "host#1", 5600, 1, "away")
+        directory.away = {"unreachable"}
+        waiting = worker._handshake_initiation_executor.submit(worker._nixl_handshake, "host#1", 5600, 1, "unreachable")
         worker.shutdown()
         with self.assertRaises(concurrent.futures.CancelledError):
             waiting.result(PATIENCE)

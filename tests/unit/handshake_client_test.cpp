@@ -117,7 +117,7 @@ TEST_CASE("handshake client: one unreachable peer does not delay the others", "[
   client_options options;
   options.parallel_max = 2;
   world w(options);
-  w.resolve("away");
+  w.resolve("unreachable");
   w.resolve("a");
   w.resolve("b");
   auto orders = w.state.take_orders();
@@ -201,7 +201,7 @@ TEST_CASE("handshake client: transient errors are retried with growing pauses", 
   w.resolve("a");
   duration pause = 100ms;
   for (int i = 0; i < 4; ++i) {
-    w.answer(w.order().fetch, fail(errc::unreachable, "away"));
+    w.answer(w.order().fetch, fail(errc::unreachable, "unreachable"));
     w.pass(pause - 1ms);
     CHECK(w.state.take_orders().empty());
     CHECK(w.state.next_deadline() == w.now + 1ms);

@@ -143,7 +143,7 @@ TEST_CASE("A node that could not look waits again, since the holder may not have
     while (c.now - begun < 3 * lease) {
       REQUIRE(b.next().what == kind::look);
       c.now = std::max(c.now, b.next().at);
-      b.looked(c.now, c.now, fail(errc::io_error, "away"));
+      b.looked(c.now, c.now, fail(errc::io_error, "unreachable"));
     }
   }
   SECTION("a look takes long and finds no change") {
@@ -216,7 +216,7 @@ TEST_CASE("A holder that renewed too late may write again if no other node took 
   c.until(a, claim_state::holding);
   while (a.next().what != kind::write)
     c.step(a);
-  a.written(c.now, c.now, fail(errc::io_error, "away"));
+  a.written(c.now, c.now, fail(errc::io_error, "unreachable"));
   CHECK(a.trouble());
   CHECK(a.may_write(c.now));
   c.now += 2 * lease;
@@ -230,7 +230,7 @@ TEST_CASE("A holder that renewed too late may write again if no other node took 
   while (a.next().what != kind::look)
     c.step(a);
   const auto valid = a.valid_until();
-  a.looked(c.now, c.now, fail(errc::io_error, "away"));
+  a.looked(c.now, c.now, fail(errc::io_error, "unreachable"));
   CHECK(a.next().what == kind::write);
   CHECK(a.valid_until() == valid);
 }

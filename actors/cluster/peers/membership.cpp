@@ -100,13 +100,13 @@ void membership::on_answer(peer_number at, std::uint64_t number, const result<cl
     return;
   found->second.waiting = false;
   if (!answer)
-    return away(at, answer.error(), now);
+    return mark_unreachable(at, answer.error(), now);
   if (answer->node.cluster != options_.self.cluster)
-    return away(at,
-                {errc::identity_mismatch, "node '" + answer->node.node + "' is part of cluster '" +
-                                              answer->node.cluster + "', and this node of '" + options_.self.cluster +
-                                              "'"},
-                now);
+    return mark_unreachable(at,
+                            {errc::identity_mismatch, "node '" + answer->node.node + "' is part of cluster '" +
+                                                          answer->node.cluster + "', and this node of '" +
+                                                          options_.self.cluster + "'"},
+                            now);
   welcome(at, *answer, now);
 }
 
@@ -139,7 +139,7 @@ void membership::welcome(peer_number at, const cluster_welcome& answer, timestam
     outbox_.emplace_back(peer_came{at});
 }
 
-void membership::away(peer_number at, const error& why, timestamp now) {
+void membership::mark_unreachable(peer_number at, const error& why, timestamp now) {
   auto& x = peers_.at(at);
   const bool was_up = std::exchange(x.up, false);
   x.lag = {};
@@ -166,7 +166,7 @@ void membership::on_lost(peer_number at, timestamp now) {
     return;
   // The answer to a hello that was sent before has no meaning any more.
   found->second.waiting = false;
-  away(at, {errc::unreachable, "the connection has ended"}, now);
+  mark_unreachable(at, {errc::unreachable, "the connection has ended"}, now);
 }
 
 } // namespace troupe::cluster

@@ -125,7 +125,7 @@ private:
   void add(std::string address, bool fixed, timestamp now);
 
   void welcome(peer_number at, const cluster_welcome& answer, timestamp now);
-  void away(peer_number at, const error& why, timestamp now);
+  void mark_unreachable(peer_number at, const error& why, timestamp now);
   void say(bool bad, std::string text) { outbox_.emplace_back(peer_news{bad, std::move(text)}); }
 
   membership_options options_;

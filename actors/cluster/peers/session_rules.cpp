@@ -28,7 +28,7 @@ result<void> check_session(const namespace_shape& there, const namespace_id& ns,
 void session_rules::open_here(const namespace_id& ns, const std::string& name, timestamp now) {
   auto& own = namespaces_[ns];
   own.name = name;
-  if (own.is == phase::away && own.again <= now) {
+  if (own.is == phase::unreachable && own.again <= now) {
     own.is = phase::opening;
     outbox_.emplace_back(open_namespace{ns, name});
   }
@@ -60,7 +60,8 @@ void session_rules::open_there(peer_number peer, const std::map<namespace_id, st
     if (own.is != phase::open || own.lost || own.leaving)
       continue;
     auto& there = sessions_[{peer, x.id}];
-    if (may && there.is == phase::away && there.again <= now && (chosen == nullptr || there.again < chosen->again)) {
+    if (may && there.is == phase::unreachable && there.again <= now &&
+        (chosen == nullptr || there.again < chosen->again)) {
       next = &x;
       chosen = &there;
     }
@@ -132,7 +133,7 @@ void session_rules::on_namespace_opened(const namespace_id& ns, bool fine, times
   if (found == namespaces_.end())
     return;
   auto& x = found->second;
-  x.is = fine ? phase::open : phase::away;
+  x.is = fine ? phase::open : phase::unreachable;
   x.lost = false;
   x.again = fine ? now : later(now, pause_);
 }
@@ -147,7 +148,7 @@ void session_rules::on_session_opened(const session_name& session, bool fine, ti
   if (found == sessions_.end())
     return;
   auto& x = found->second;
-  x.is = fine ? phase::open : phase::away;
+  x.is = fine ? phase::open : phase::unreachable;
   x.again = fine ? now : later(now, pause_);
   x.silent_since = timestamp::max();
   if (!fine)

@@ -92,17 +92,17 @@ public:
   std::vector<session_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
 private:
-  enum class phase : std::uint8_t { away, opening, open };
+  enum class phase : std::uint8_t { unreachable, opening, open };
   struct namespace_entry {
     std::string name;
-    phase is = phase::away;
+    phase is = phase::unreachable;
     bool lost = false;
     bool leaving = false;
     /// The time of the next attempt.
     timestamp again{};
   };
   struct session_entry {
-    phase is = phase::away;
+    phase is = phase::unreachable;
     /// The run of the peer that the session belongs to.
     std::uint64_t of = 0;
     timestamp again{};
