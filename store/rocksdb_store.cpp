@@ -278,7 +278,7 @@ public:
   result<void> recover() override {
     if (auto may = may_write(); !may)
       return may;
-    const std::lock_guard nobody_reads(reading_);
+    const std::lock_guard no_reader(reading_);
     if (db_) {
       const auto closed = db_->Close();
       closed.PermitUncheckedError(); // it has failed already
@@ -319,7 +319,7 @@ public:
     if (std::exchange(closed_, true))
       return outcome_;
     outcome_ = queue_ ? queue_->close() : result<void>{};
-    const std::lock_guard nobody_reads(reading_);
+    const std::lock_guard no_reader(reading_);
     if (!db_)
       return outcome_;
     // Empties the log, so that the next start need not replay it.

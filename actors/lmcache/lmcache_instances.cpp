@@ -17,7 +17,7 @@ using lmcache::protocol::operation;
 /// After a disconnection from an unknown process, its worker may still be copying. No copy takes that long.
 constexpr duration rest_time = std::chrono::minutes(10);
 
-/// An actor whose end ends an attachment: it does nothing until it is told to exit.
+/// An actor whose end ends an attachment: it does nothing until it receives an exit message.
 caf::behavior link_of_worker(caf::event_based_actor*) {
   return {[](caf::tick_atom) {}};
 }

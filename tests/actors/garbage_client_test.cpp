@@ -47,15 +47,15 @@ template <class Coordinator>
 void check_null_handles() {
   coordinator_world w;
   const auto to = w.spawn_bound<Coordinator>();
-  auto nobody = w.binding();
-  nobody.worker = client_worker_actor{};
-  nobody.shards = {client_shard_actor{}, client_shard_actor{}};
-  REQUIRE(w.ask(to, bind_atom_v, nobody).code() == errc::ok);
+  auto unbound = w.binding();
+  unbound.worker = client_worker_actor{};
+  unbound.shards = {client_shard_actor{}, client_shard_actor{}};
+  REQUIRE(w.ask(to, bind_atom_v, unbound).code() == errc::ok);
   for (const auto code : w.results(w.begin(to, test_task(5))))
     CHECK(code != errc::ok);
   // A registry without readers or writers.
-  nobody.shards = {w.shard.template as<client_shard_actor>()};
-  REQUIRE(w.ask(to, bind_atom_v, nobody).code() == errc::ok);
+  unbound.shards = {w.shard.template as<client_shard_actor>()};
+  REQUIRE(w.ask(to, bind_atom_v, unbound).code() == errc::ok);
   const auto number = w.begin(to, test_task(3));
   for (const auto& x : w.shard.template take<locate_request>())
     w.locate(x);
@@ -225,8 +225,8 @@ TEST_CASE("garbage: a lookup coordinator refuses invalid lookups", "[garbage][tr
   const auto second = std::chrono::seconds(1);
   refuses(errc::unreachable, lookup_task{test_task(1).keys, second});
   refuses(errc::unreachable, stats_atom_v);
-  lookup_binding to_nobody{77, 0, test_namespace, test_limits(), {client_shard_actor{}, client_shard_actor{}}};
-  REQUIRE(s.ask(to, bind_atom_v, to_nobody).code() == errc::ok);
+  lookup_binding to_nothing{77, 0, test_namespace, test_limits(), {client_shard_actor{}, client_shard_actor{}}};
+  REQUIRE(s.ask(to, bind_atom_v, to_nothing).code() == errc::ok);
   CHECK(s.ask(to, lookup_task{test_task(9).keys, second}).code() != errc::ok);
   CHECK(s.ask(to, stats_atom_v).code() != errc::ok);
   lookup_binding good{77, 0, test_namespace, test_limits(), {shard.as<client_shard_actor>()}};

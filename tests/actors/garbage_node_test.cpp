@@ -121,10 +121,10 @@ TEST_CASE("garbage: a node answers every client, whatever the client sends", "[g
 
 TEST_CASE_METHOD(link_world, "garbage: a link refuses a node that assigns no owner id", "[garbage][link]") {
   quiet_log quiet;
-  auto nobody = welcome();
-  nobody.owner = 0;
+  auto unbound = welcome();
+  unbound.owner = 0;
   const auto waiting = wait();
-  attach(nobody);
+  attach(unbound);
   const auto refused = client().answer_to(waiting);
   CHECK(refused.code() == errc::invalid_argument);
   CHECK_FALSE(refused.failure.text.empty());

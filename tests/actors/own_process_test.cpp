@@ -13,16 +13,16 @@ using namespace troupe::test;
 namespace {
 
 /// Says something to an actor as one of another process, whose number it guesses or was sent.
-class somebody_elsewhere {
+class foreign_process {
 public:
-  explicit somebody_elsewhere(sim& world) : world_(world) {
+  explicit foreign_process(sim& world) : world_(world) {
     caf::actor_config config;
     caf::node_id::default_data::host_id_type host{};
     host.fill(7);
     self_ = caf::make_actor<probe_actor, caf::strong_actor_ptr>(world.system().next_actor_id(),
                                                                 caf::make_node_id(4711, host), &world.system(), config);
   }
-  ~somebody_elsewhere() { caf::actor_cast<probe_actor*>(self_)->cleanup(caf::exit_reason::kill, nullptr); }
+  ~foreign_process() { caf::actor_cast<probe_actor*>(self_)->cleanup(caf::exit_reason::kill, nullptr); }
 
   template <class Handle, class... Ts>
   void say(const Handle& to, Ts... xs) {
@@ -41,7 +41,7 @@ private:
 
 TEST_CASE_METHOD(link_world, "own process: a remote sender cannot bind a client's actors or learn its attachment",
                  "[link]") {
-  somebody_elsewhere other(*this);
+  foreign_process other(*this);
   other.say(session, bind_atom_v, parts(), duration(limit));
   attach();
   CHECK(lookup.take<bind_atom, lookup_binding>().empty());
@@ -72,7 +72,7 @@ TEST_CASE_METHOD(link_world, "own process: ticks from other senders do not start
 
 TEST_CASE_METHOD(coordinator_world, "own process: a remote sender cannot give a coordinator tasks or unbind it",
                  "[save_coordinator]") {
-  somebody_elsewhere other(*this);
+  foreign_process other(*this);
   const auto save = spawn_bound<save_coordinator>();
   auto mine = test_task(2);
   mine.tag = 5;
@@ -95,7 +95,7 @@ TEST_CASE_METHOD(coordinator_world, "own process: a remote sender cannot give a 
 
 TEST_CASE_METHOD(coordinator_world, "own process: a remote sender cannot look up, release or read statistics",
                  "[lookup_coordinator]") {
-  somebody_elsewhere other(*this);
+  foreign_process other(*this);
   const auto lookup = spawn<lookup_coordinator>(4U, request_timeout);
   const lookup_binding node{77, 0, test_namespace, test_limits(), {shard.as<client_shard_actor>()}};
   REQUIRE(ask(lookup, bind_atom_v, node).code() == errc::ok);

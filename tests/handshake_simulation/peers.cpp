@@ -204,9 +204,9 @@ void world::send(std::size_t who, const handshake::client_state::fetch_order& or
   };
   if (c.connection == 0) {
     after(milliseconds(1), [answered] {
-      handshake_fetch_reply nobody;
-      nobody.code = static_cast<std::uint8_t>(errc::unreachable);
-      answered(nobody);
+      handshake_fetch_reply no_answer;
+      no_answer.code = static_cast<std::uint8_t>(errc::unreachable);
+      answered(no_answer);
     });
     return;
   }

@@ -89,9 +89,9 @@ private:
     out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
     out["registry"]["durability"] = "relaxed";
     out["remote"] = {{"enabled", true}};
-    constexpr int nobodys = 1;
+    constexpr int closed_port = 1;
     out["cluster"]["name"] = "here";
-    out["cluster"]["seeds"].push_back({{"host", "127.0.0.1"}, {"port", nobodys}});
+    out["cluster"]["seeds"].push_back({{"host", "127.0.0.1"}, {"port", closed_port}});
     return out;
   }
 

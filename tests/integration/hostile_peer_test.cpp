@@ -270,9 +270,9 @@ TEST_CASE("the socket belongs to its user, is removed with the node and replaced
   x.check_serves();
   x.node.program().kill();
   CHECK(std::filesystem::exists(path));
-  const auto nobody = run_replay({"--attach", path, "--trace", small_trace, "--attach-limit", "1"});
-  CHECK(nobody.code == 1);
-  CHECK(nobody.err.find("connection refused") != std::string::npos);
+  const auto refused = run_replay({"--attach", path, "--trace", small_trace, "--attach-limit", "1"});
+  CHECK(refused.code == 1);
+  CHECK(refused.err.find("connection refused") != std::string::npos);
   serving_node again(write_config(x.scratch.path(), x.config));
   // The data directory stands for the node.
   const auto data = x.config.at("data_dir").get<std::string>();

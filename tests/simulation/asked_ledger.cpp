@@ -66,7 +66,7 @@ void asked_ledger::ended(message_name by) {
 
 std::string asked_ledger::may_transfer(rank_number rank, const io::page_request& x) const {
   if (x.op == io::operation::read)
-    return nobody_waits(rank, x.where) && nobody_foresees(rank, x.where)
+    return has_no_waiter(rank, x.where) && is_unforeseen(rank, x.where)
                ? text_of(rank, x.where) + " is read without a request under a valid lease"
                : "";
   return world_.p.memory.second_hit && !asked_.contains({rank, x.where})

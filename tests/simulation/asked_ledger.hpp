@@ -42,9 +42,9 @@ public:
   /// The error of a page that was dropped, or empty.
   std::string may_drop(rank_number rank, slot_ref where) const;
   /// No request waits for the page.
-  bool nobody_waits(rank_number rank, slot_ref where) const { return !waiting_.contains({rank, where}); }
+  bool has_no_waiter(rank_number rank, slot_ref where) const { return !waiting_.contains({rank, where}); }
   /// No lease that lasts has found it.
-  bool nobody_foresees(rank_number rank, slot_ref where) const { return !foreseen_.contains({rank, where}); }
+  bool is_unforeseen(rank_number rank, slot_ref where) const { return !foreseen_.contains({rank, where}); }
 
 private:
   using page_name = std::pair<rank_number, slot_ref>;

@@ -33,7 +33,7 @@ void disk_store::submit(std::span<const io::page_request> requests) {
       read_aside(wanted);
       continue;
     }
-    const bool ahead = wanted.op == io::operation::read && asked_.nobody_waits(rank_, wanted.where);
+    const bool ahead = wanted.op == io::operation::read && asked_.has_no_waiter(rank_, wanted.where);
     const auto x = ahead && world_.has(defect::prefetch_over_pin) ? misled(wanted) : wanted;
     if (ahead)
       world_.count("page is read ahead");
@@ -59,7 +59,7 @@ void disk_store::submit(std::span<const io::page_request> requests) {
     if (world_.has(defect::early_written) && !read && world_.random.one_in(4))
       complete({x.tag, errc::ok, 0});
     medium_.submit(x, [this, ahead, where = x.where](const io::completion& done) {
-      const bool in_vain = ahead && asked_.nobody_waits(rank_, where) && asked_.nobody_foresees(rank_, where);
+      const bool in_vain = ahead && asked_.has_no_waiter(rank_, where) && asked_.is_unforeseen(rank_, where);
       if (in_vain)
         world_.count("page is read ahead for a lease that is over");
       if (!in_vain || !world_.has(defect::lose_prefetch))

@@ -45,7 +45,7 @@ public:
   io::extent_counts counts() const override {
     const auto assigned =
         host_.assigned_to_.size() -
-        static_cast<std::size_t>(std::count(host_.assigned_to_.begin(), host_.assigned_to_.end(), nobody));
+        static_cast<std::size_t>(std::count(host_.assigned_to_.begin(), host_.assigned_to_.end(), unassigned));
     return {host_.assigned_to_.size(), assigned, assigned, 0};
   }
 
@@ -94,7 +94,7 @@ void memory_host::begin_run() {
     extents = world_.p.ranks * (2 * world_.p.slots / world_.p.memory.frames_per_extent + 2);
   arena_ = std::make_shared<shared_memory>(++last_, extents * extent_bytes_);
   known_.emplace(last_, arena_);
-  assigned_to_.assign(extents, nobody);
+  assigned_to_.assign(extents, unassigned);
 }
 
 void memory_host::end_run() {
@@ -135,7 +135,7 @@ io::extent memory_host::extent_at(std::uint32_t number) const {
 }
 
 std::uint32_t memory_host::left() const {
-  return static_cast<std::uint32_t>(std::count(assigned_to_.begin(), assigned_to_.end(), nobody));
+  return static_cast<std::uint32_t>(std::count(assigned_to_.begin(), assigned_to_.end(), unassigned));
 }
 
 result<io::extent> memory_host::lend(rank_number rank) {
@@ -148,7 +148,7 @@ result<io::extent> memory_host::lend(rank_number rank) {
   std::vector<std::uint32_t> free;
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < assigned_to_.size(); ++i)
-    if (assigned_to_[i] == nobody)
+    if (assigned_to_[i] == unassigned)
       free.push_back(i);
     else if (assigned_to_[i] != rank && assigned_to_[i] != broker)
       others.push_back(i);
@@ -164,13 +164,13 @@ result<io::extent> memory_host::lend(rank_number rank) {
 }
 
 bool memory_host::take_back(std::uint32_t number) {
-  if (number >= assigned_to_.size() || assigned_to_[number] == nobody)
+  if (number >= assigned_to_.size() || assigned_to_[number] == unassigned)
     return false;
   world_.trace("extent comes back", {assigned_to_[number], number});
   world_.count("extent: came back");
   if (assigned_to_[number] != broker)
     frames_.taken_back(assigned_to_[number], number * extent_bytes_, extent_bytes_);
-  assigned_to_[number] = nobody;
+  assigned_to_[number] = unassigned;
   return true;
 }
 
@@ -207,7 +207,7 @@ void memory_host::not_taken(rank_number rank, std::uint32_t number) {
 void memory_host::corrupt_memory() {
   std::vector<std::uint32_t> assigned;
   for (std::uint32_t i = 0; i < assigned_to_.size(); ++i)
-    if (assigned_to_[i] != nobody && assigned_to_[i] != broker)
+    if (assigned_to_[i] != unassigned && assigned_to_[i] != broker)
       assigned.push_back(i);
   if (assigned.empty())
     return;

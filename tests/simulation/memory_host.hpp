@@ -66,7 +66,7 @@ private:
   /// From one to another; it must be the first one's.
   bool passes(std::uint32_t number, rank_number from, rank_number to);
 
-  static constexpr rank_number nobody = 0xffffffff;
+  static constexpr rank_number unassigned = 0xffffffff;
   /// Between two ranks.
   static constexpr rank_number broker = 0xfffffffe;
 

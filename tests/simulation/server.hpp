@@ -100,7 +100,7 @@ private:
   void reserved(std::uint32_t i, const reserve_request& x, const reserve_reply& reply);
   void committed(std::uint32_t i, const finish_request& x, const finish_reply& reply);
   void unpublished(std::uint32_t i, rank_number rank, const key_digest& key, slot_ref where);
-  /// Keys that a message to a shard releases, whoever holds them; until it is answered.
+  /// Keys that a message to a shard releases, whichever client holds them; until it is answered.
   void may_go(const caf::message& x, int change);
   /// A worker reports to a shard that a page is not what was saved.
   void finds_unsound(rank_number rank, const page_ref& page);

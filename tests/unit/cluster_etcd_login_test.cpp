@@ -40,7 +40,7 @@ const etcd_reply no_users{
     R"("code":9})"};
 const etcd_reply bad_token{
     401, R"({"error":"etcdserver: invalid auth token","message":"etcdserver: invalid auth token","code":16})"};
-const etcd_reply nobody{
+const etcd_reply no_user{
     400, R"({"error":"etcdserver: user name is empty","message":"etcdserver: user name is empty","code":3})"};
 
 bool contains(const std::string& text, const char* part) {
@@ -55,7 +55,7 @@ struct guarded {
   etcd_reply answer(const etcd_request& x) {
     tokens.push_back(x.token);
     if (has_users && (x.token.empty() || x.token != valid))
-      return x.token.empty() ? nobody : bad_token;
+      return x.token.empty() ? no_user : bad_token;
     if (x.path == "/v3/lease/grant")
       return {200, R"({"header":{"revision":"1"},"ID":"5","TTL":"10"})"};
     if (x.path == "/v3/lease/keepalive")
@@ -260,7 +260,7 @@ TEST_CASE("etcd with users: login messages are written and read as etcd defines 
   CHECK_FALSE(contains(quoted.error().text, "hunter2"));
 
   CHECK(read_range(bad_token).error().code == errc::expired);
-  CHECK(read_range(nobody).error().code == errc::expired);
+  CHECK(read_range(no_user).error().code == errc::expired);
   CHECK(read_put({400, R"({"error":"etcdserver: revision of auth store is old","code":3})"}).error().code ==
         errc::expired);
   // Gateways of 3.6, and streams.

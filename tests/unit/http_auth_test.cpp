@@ -63,15 +63,15 @@ TEST_CASE("Each role may do what the roles below it may, and no more", "[http][a
     }
 }
 
-TEST_CASE("A refused caller is told which role is missing", "[http][auth]") {
+TEST_CASE("A refused caller learns which role is missing", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
   const auto s = started(config, sample());
   client c{s->port()};
-  const auto nobody = c.call(post("/read", ""));
-  CHECK(nobody.has("WWW-Authenticate: Bearer realm=\"troupe\"\r\n"));
-  CHECK(nobody.body == R"({"detail":"this needs a token: send \"Authorization: Bearer …\""})");
+  const auto anonymous = c.call(post("/read", ""));
+  CHECK(anonymous.has("WWW-Authenticate: Bearer realm=\"troupe\"\r\n"));
+  CHECK(anonymous.body == R"({"detail":"this needs a token: send \"Authorization: Bearer …\""})");
   const auto unknown = c.call(post("/read", "", bearer("xxxxxxxxxxxxxxxx")));
   CHECK(unknown.has("WWW-Authenticate: Bearer realm=\"troupe\", error=\"invalid_token\"\r\n"));
   const auto low = c.call(post("/admin", "", bearer(reader)));

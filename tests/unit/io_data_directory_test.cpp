@@ -31,7 +31,7 @@ bool has(const error& e, std::string_view part) {
 
 /// Returns the result of `f` in a process of an unprivileged user.
 template <class F>
-int as_nobody(F f) {
+int as_other_user(F f) {
   const auto child = ::fork();
   if (child == 0)
     ::_exit(::setresuid(65534, 65534, 65534) == 0 ? f() : 99);
@@ -181,8 +181,8 @@ TEST_CASE("another user can neither lock a data directory nor use it", "[io][dat
   const auto lock = lock_data_directory(data);
   REQUIRE(lock);
   const auto path = data / "lock";
-  CHECK(as_nobody([&] { return ::open(path.c_str(), O_RDONLY) < 0 ? errno : 0; }) == EACCES);
-  const auto refused = as_nobody([&] {
+  CHECK(as_other_user([&] { return ::open(path.c_str(), O_RDONLY) < 0 ? errno : 0; }) == EACCES);
+  const auto refused = as_other_user([&] {
     const auto x = check_data_directory(data);
     return !x && x.error().code == errc::not_owner && has(x.error(), "belongs to user 0") ? 0 : 1;
   });

@@ -149,10 +149,10 @@ private:
 
   static page_ref page_of(const slot_ref& x) { return {key_digest{x.slot, x.generation}, x}; }
 
-  owner_id somebody() { return first_client_ + draw(3); }
+  owner_id any_client() { return first_client_ + draw(3); }
 
   void ask(bool fetch) {
-    asked x{somebody(), fetch, {}};
+    asked x{any_client(), fetch, {}};
     const auto wanted = fetch ? status::stored : status::free;
     std::vector<slot_number> found;
     for (slot_number slot = 0; slot < slots; ++slot)
@@ -194,7 +194,7 @@ private:
 
   /// A shard reports the pages of a lookup.
   void look_up() {
-    prefetch_request x{draw(2), {somebody(), ++last_lookup_}, draw(3), {}};
+    prefetch_request x{draw(2), {any_client(), ++last_lookup_}, draw(3), {}};
     for (slot_number slot = 0; slot < slots; ++slot)
       if (pages_[slot].is == status::stored && draw(3) == 0)
         x.pages.items.push_back(page_of(pages_[slot].where));

@@ -17,7 +17,7 @@ using bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint32_t most = 1000;
 const std::string me(32, 'm');
-const std::string somebody(32, 's');
+const std::string other_node(32, 's');
 const std::string known_kind("\0\0\0\x05known", 9);
 
 bytes header(std::uint8_t operation, std::uint32_t length, std::uint8_t flags = 0) {
@@ -82,7 +82,7 @@ TEST_CASE("a peer keeps its name", "[doors]") {
   auto gate = gate_after_handshake();
   CHECK(gate.identity() == me);
   CHECK(sent(gate, 1, me) == verdict::pass); // CAF greets twice
-  CHECK(sent(gate, 1, somebody) == verdict::refuse);
+  CHECK(sent(gate, 1, other_node) == verdict::refuse);
   CHECK(gate.identity() == me);
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("a peer can neither claim the identity of another node nor route throu
   auto gate = gate_after_handshake();
   for (const auto news : {std::uint8_t{4}, std::uint8_t{5}}) {
     CHECK(sent(gate, news, me + "whom") == verdict::pass);
-    CHECK(sent(gate, news, somebody + me) == verdict::refuse);
+    CHECK(sent(gate, news, other_node + me) == verdict::refuse);
     CHECK(sent(gate, news, me.substr(0, 31)) == verdict::refuse);
   }
   CHECK(sent(gate, 0, me) == verdict::refuse);

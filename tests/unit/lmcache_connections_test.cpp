@@ -143,7 +143,7 @@ TEST_CASE("IPv4 addresses that a client has mapped into IPv6 are found", "[lmcac
   CHECK(process_with(*peer) == ::getpid());
 }
 
-TEST_CASE("A held socket stays the same whoever closes the descriptor", "[lmcache]") {
+TEST_CASE("A held socket stays the same whichever side closes the descriptor", "[lmcache]") {
   std::array<int, 2> pair{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
   unique_descriptor mine(pair[0]);

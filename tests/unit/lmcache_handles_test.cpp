@@ -250,9 +250,9 @@ TEST_CASE("Blocks, an event and the tokens to skip are parsed with a copy reques
   auto uneven = key;
   uneven["start"] = 1;
   CHECK(read(6, {uneven, 5, json::array({{1}}), event})->malformed);
-  auto nobody = key;
-  nobody["worker_id"] = nullptr;
-  CHECK(read(6, {nobody, 5, json::array({{1}}), event})->malformed);
+  auto anonymous = key;
+  anonymous["worker_id"] = nullptr;
+  CHECK(read(6, {anonymous, 5, json::array({{1}}), event})->malformed);
 }
 
 } // namespace lmcache_handles_test

@@ -13,7 +13,7 @@ namespace {
 const namespace_id ns{1, 2};
 const namespace_id foreign{1, 3};
 constexpr owner_id me = 77;
-constexpr owner_id somebody = 78;
+constexpr owner_id other_client = 78;
 
 client_scope scope() {
   return {me, ns, 4, 3, 5};
@@ -87,7 +87,7 @@ TEST_CASE("a client may only use its own name and namespace, within its limits",
   const bool has_owner = kind < 7;
   const bool has_batch = kind != 5 && kind != 6;
   CHECK(asked(rights, kind, me, ns, 4) == errc::ok);
-  for (const owner_id other : {somebody, owner_id{0}})
+  for (const owner_id other : {other_client, owner_id{0}})
     CHECK(asked(rights, kind, other, ns, 1) == (has_owner ? errc::not_owner : errc::ok));
   for (const auto& other : {foreign, namespace_id{}})
     CHECK(asked(rights, kind, me, other, 1) == errc::unknown_namespace);

@@ -203,7 +203,7 @@ TEST_CASE("a transient key stays until it is read, is evicted first afterwards, 
   CHECK(r.state.stats().evict_first_keys == 0);
 }
 
-TEST_CASE("a key with a page of its own is not transient, whoever stores the other ranks", "[registry]") {
+TEST_CASE("a key with a page of its own is not transient, whichever client stores the other ranks", "[registry]") {
   home r(make_lru_policy, 2);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);

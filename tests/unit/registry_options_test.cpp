@@ -61,7 +61,8 @@ TEST_CASE("a shard allows the longest times and largest batches of any kind of c
   CHECK(options.max_batch == 40);
 }
 
-TEST_CASE("io workers are notified of leases where there may be slabs, whoever creates the namespaces", "[registry]") {
+TEST_CASE("io workers are notified of leases where there may be slabs, whichever protocol creates the namespaces",
+          "[registry]") {
   config::node_config config;
   config.storage.ranks.clear();
   config.storage.disk_bytes = 0;

@@ -50,7 +50,7 @@ fetch_counts fetching::counts(peer_number peer) const {
 
 fetch_counts& fetching::counts_for(peer_number peer) {
   const auto found = counts_.find(peer);
-  return found == counts_.end() ? nobodys_ : found->second;
+  return found == counts_.end() ? unknown_ : found->second;
 }
 
 std::size_t fetching::blocks_in_use() const {

@@ -261,7 +261,7 @@ private:
   std::map<prefix_fetch_number, waiting> waiting_;
   std::unordered_map<fetch_call, call> calls_;
   std::map<peer_number, fetch_counts> counts_;
-  fetch_counts nobodys_;
+  fetch_counts unknown_;
   std::vector<fetch_effect> outbox_;
   round_number last_round_ = 0;
   prefix_fetch_number last_waiting_ = 0;

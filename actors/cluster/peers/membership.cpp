@@ -36,9 +36,9 @@ void membership::add(std::string address, bool fixed, timestamp now) {
 }
 
 const membership::entry& membership::at(peer_number peer) const {
-  static const entry nobody{{}, reconnect_backoff({}, {}, 0)};
+  static const entry unknown_peer{{}, reconnect_backoff({}, {}, 0)};
   const auto found = peers_.find(peer);
-  return found == peers_.end() ? nobody : found->second;
+  return found == peers_.end() ? unknown_peer : found->second;
 }
 
 std::vector<peer_number> membership::numbers() const {

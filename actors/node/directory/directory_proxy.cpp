@@ -11,7 +11,7 @@ namespace troupe {
 directory_proxy::directory_proxy(caf::actor_config& config, directory_actor behind, caf::actor_addr node,
                                  std::shared_ptr<outgoing_budget> outgoing)
     : handshake_proxy_actor::base(config), behind_(std::move(behind)), outgoing_(std::move(outgoing)) {
-  listen_to_nobody_but(*this, std::move(node));
+  ignore_all_but(*this, std::move(node));
 }
 
 answer_relay::look directory_proxy::bound() {

@@ -9,7 +9,7 @@ namespace troupe {
 client_cluster::client_cluster(caf::actor_config& config, std::shared_ptr<client_rights> rights, cluster_actor peers,
                                caf::actor_addr node, caf::node_id home)
     : client_cluster_actor::base(config), rights_(std::move(rights)), peers_(std::move(peers)), home_(std::move(home)) {
-  listen_to_nobody_but(*this, std::move(node));
+  ignore_all_but(*this, std::move(node));
 }
 
 client_cluster::behavior_type client_cluster::make_behavior() {

@@ -121,7 +121,7 @@ inline error not_this_client() {
 /// Restricts `self` to the messages of its interface: unknown messages are rejected, only `master` can end it with an
 /// exit message, and down messages and errors of others are ignored.
 template <class Self>
-void listen_to_nobody_but(Self& self, caf::actor_addr master) {
+void ignore_all_but(Self& self, caf::actor_addr master) {
   self.set_exit_handler([&self, master = std::move(master)](caf::exit_msg& x) {
     if (x.source == master)
       self.quit(std::move(x.reason));

@@ -10,7 +10,7 @@ namespace troupe {
 client_shard::client_shard(caf::actor_config& config, std::shared_ptr<client_rights> rights, registry_actor shard,
                            caf::actor_addr node, caf::node_id home)
     : client_shard_actor::base(config), rights_(std::move(rights)), shard_(std::move(shard)), home_(std::move(home)) {
-  listen_to_nobody_but(*this, std::move(node));
+  ignore_all_but(*this, std::move(node));
 }
 
 template <class Reply, class Request, class... Verb>

@@ -11,7 +11,7 @@ client_worker::client_worker(caf::actor_config& config, std::shared_ptr<client_r
                              remote_worker_actor remote)
     : client_worker_actor::base(config), rights_(std::move(rights)), rank_(rank), worker_(std::move(worker)),
       remote_(std::move(remote)), home_(std::move(home)) {
-  listen_to_nobody_but(*this, std::move(node));
+  ignore_all_but(*this, std::move(node));
 }
 
 template <class Reply, class... Ts>

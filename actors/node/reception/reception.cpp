@@ -23,7 +23,7 @@ reception::reception(caf::actor_config& config, node_actor node, directory_actor
                      std::shared_ptr<const node_roles> roles, std::shared_ptr<outgoing_budget> outgoing)
     : reception_actor::base(config), node_(std::move(node)), handshakes_(std::move(handshakes)),
       roles_(std::move(roles)), outgoing_(std::move(outgoing)) {
-  listen_to_nobody_but(*this, node_.address());
+  ignore_all_but(*this, node_.address());
   set_down_handler([this](caf::down_msg& x) {
     if (node_ && x.source == node_.address())
       quit(std::move(x.reason));

@@ -243,8 +243,8 @@ result<reserve_plan> shard_writes::begin_allocate(const allocate_request& reques
     plan.plan = *other;
     return plan;
   }
-  const reservation_name nobodys{{}, ns->number, request.rank};
-  return begin(*ns, {nobodys, request.expires_in, request.keys.items, request.parents.items}, {}, now);
+  const reservation_name unowned{{}, ns->number, request.rank};
+  return begin(*ns, {unowned, request.expires_in, request.keys.items, request.parents.items}, {}, now);
 }
 
 result<reserve_plan> shard_writes::begin(const found_namespace& ns, const slot_request& request,
