@@ -1,8 +1,8 @@
 #include "cli/node_access.hpp"
 
 #include "base/local_socket.hpp"
-#include "http/client/client_tls.hpp"
-#include "http/client/endpoint.hpp"
+#include "http_client/client_tls.hpp"
+#include "http_client/endpoint.hpp"
 
 #include <nlohmann/json.hpp>
 

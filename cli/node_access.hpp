@@ -2,7 +2,7 @@
 
 #include "base/clock.hpp"
 #include "cli/program.hpp"
-#include "http/client/connection.hpp"
+#include "http_client/connection.hpp"
 
 #include <string>
 #include <string_view>

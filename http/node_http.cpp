@@ -1,6 +1,5 @@
 #include "http/node_http.hpp"
 
-#include "actors/node/gateway/metadata_service.hpp"
 #include "actors/node/metrics/exposition.hpp"
 #include "actors/support/ask.hpp"
 #include "http/admin.hpp"
@@ -8,6 +7,7 @@
 #include "http/hf3fs/hf3fs.hpp"
 #include "http/native/native.hpp"
 #include "http/page/page.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "http/sglang/sglang.hpp"
 #include "http/slots/client_keys.hpp"
 #include "http/status/status_routes.hpp"

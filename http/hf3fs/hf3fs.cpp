@@ -1,7 +1,7 @@
 #include "http/hf3fs/hf3fs.hpp"
 
-#include "actors/node/gateway/metadata_service.hpp"
 #include "http/hf3fs/hf3fs_body.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "http/server/json_text.hpp"
 #include "http/slots/slot_calls.hpp"
 

@@ -1,11 +1,11 @@
 #include "http/native/native.hpp"
 
-#include "actors/node/gateway/metadata_service.hpp"
 #include "base/log.hpp"
 #include "http/native/caller_tickets.hpp"
 #include "http/native/namespace_body.hpp"
 #include "http/native/native_body.hpp"
 #include "http/native/native_text.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "http/server/json_text.hpp"
 #include "http/server/request_metrics.hpp"
 

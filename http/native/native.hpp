@@ -2,7 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/digest.hpp"
-#include "http/callers/caller_limits.hpp"
+#include "http/registry/caller_limits.hpp"
 #include "http/server/router.hpp"
 #include "messages/cluster_messages.hpp"
 

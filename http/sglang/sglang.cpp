@@ -1,6 +1,6 @@
 #include "http/sglang/sglang.hpp"
 
-#include "actors/node/gateway/metadata_service.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "http/server/json_text.hpp"
 #include "http/sglang/sglang_body.hpp"
 #include "http/slots/slot_calls.hpp"

@@ -1,7 +1,7 @@
 #include "http/slots/slot_calls.hpp"
 
-#include "actors/node/gateway/metadata_service.hpp"
 #include "base/layouts.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "http/server/json_text.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
-#include "http/callers/caller_limits.hpp"
+#include "http/registry/caller_limits.hpp"
 #include "http/slots/client_keys.hpp"
 #include "http/slots/refusals.hpp"
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "actors/node/gateway/metadata_service.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "config/node_config.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "http/status/program_facts.hpp"
 #include "http/status/status_report.hpp"
 #include "metrics/history.hpp"

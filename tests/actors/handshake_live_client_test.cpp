@@ -1,6 +1,6 @@
+#include "actors/client/handshake/client.hpp"
 #include "actors/node/directory/directory.hpp"
 #include "actors/node/directory/directory_proxy.hpp"
-#include "handshake/client.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
 

@@ -1,4 +1,5 @@
 #include "actors/client/directory_dialer.hpp"
+#include "actors/client/handshake/client.hpp"
 #include "actors/node/supervisor/node_listeners.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/actor_support.hpp"
@@ -6,7 +7,6 @@
 #include "actors/support/listeners/listeners.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/descriptors.hpp"
-#include "handshake/client.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
 #include "tests/unit/io_support.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/gateway/metadata_service.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "http/server/server.hpp"
 #include "messages/messages.hpp"
 #include "tests/unit/http_support.hpp"

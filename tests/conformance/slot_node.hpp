@@ -1,9 +1,9 @@
 #pragma once
 
-#include "actors/node/gateway/metadata_service.hpp"
 #include "base/error.hpp"
 #include "config/node_config.hpp"
 #include "http/hf3fs/hf3fs.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "http/server/server.hpp"
 #include "http/sglang/sglang.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/client/connection.hpp"
+#include "http_client/connection.hpp"
 
 #include <condition_variable>
 #include <cstddef>

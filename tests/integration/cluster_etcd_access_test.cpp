@@ -1,5 +1,5 @@
-#include "http/client/client_tls.hpp"
-#include "http/client/connection.hpp"
+#include "http_client/client_tls.hpp"
+#include "http_client/connection.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/certificates.hpp"
 #include "tests/integration/clusters.hpp"

@@ -1,4 +1,4 @@
-#include "http/client/connection.hpp"
+#include "http_client/connection.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/clusters.hpp"
 #include "tests/integration/etcd_server.hpp"

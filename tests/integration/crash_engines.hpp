@@ -1,7 +1,7 @@
 #pragma once
 
-#include "http/client/connection.hpp"
-#include "http/client/endpoint.hpp"
+#include "http_client/connection.hpp"
+#include "http_client/endpoint.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "http/client/connection.hpp"
+#include "http_client/connection.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/disks.hpp"
 #include "tests/integration/metrics_page.hpp"

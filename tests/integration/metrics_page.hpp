@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/client/connection.hpp"
+#include "http_client/connection.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/support.hpp"
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "actors/node/gateway/metadata_service.hpp"
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/supervisor/index_restore.hpp"
 #include "actors/node/supervisor/node.hpp"
+#include "http/registry/metadata_service.hpp"
 #include "tests/simulation/page_ledger.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/slot_disk.hpp"

@@ -1,4 +1,4 @@
-#include "http/client/endpoint.hpp"
+#include "http_client/endpoint.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/client_support.hpp"
 

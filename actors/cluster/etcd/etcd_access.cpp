@@ -3,7 +3,7 @@
 #include "actors/cluster/etcd/etcd_protocol.hpp"
 #include "base/private_file.hpp"
 #include "config/document.hpp"
-#include "http/client/client_tls.hpp"
+#include "http_client/client_tls.hpp"
 
 #include <cstddef>
 #include <openssl/crypto.h>

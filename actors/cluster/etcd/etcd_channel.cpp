@@ -1,6 +1,6 @@
 #include "actors/cluster/etcd/etcd_channel.hpp"
 
-#include "http/client/client_tls.hpp"
+#include "http_client/client_tls.hpp"
 #include "io/tcp_socket.hpp"
 
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "actors/node/gateway/metadata_service.hpp"
+#include "http/registry/metadata_service.hpp"
 
 #include "actors/support/ask.hpp"
 #include "actors/support/gather.hpp"

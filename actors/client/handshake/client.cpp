@@ -1,4 +1,4 @@
-#include "handshake/client.hpp"
+#include "actors/client/handshake/client.hpp"
 
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"

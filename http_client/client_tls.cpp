@@ -1,4 +1,4 @@
-#include "http/client/client_tls.hpp"
+#include "http_client/client_tls.hpp"
 
 #include "base/private_file.hpp"
 

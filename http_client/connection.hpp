@@ -2,7 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "http/client/endpoint.hpp"
+#include "http_client/endpoint.hpp"
 
 #include <boost/asio/ssl/context.hpp>
 #include <cstddef>

@@ -1,7 +1,7 @@
-#include "http/client/connection.hpp"
+#include "http_client/connection.hpp"
 
 #include "base/local_socket.hpp"
-#include "http/client/client_tls.hpp"
+#include "http_client/client_tls.hpp"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>

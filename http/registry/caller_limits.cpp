@@ -1,4 +1,4 @@
-#include "http/callers/caller_limits.hpp"
+#include "http/registry/caller_limits.hpp"
 
 #include <algorithm>
 #include <cmath>
