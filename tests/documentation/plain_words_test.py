@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Words that must not come back: in identifiers and file names of the sources, in comments, strings and pages.
+
+docs/STYLE.md says what to write instead. What is left is counted in plain_words_allowed.json; a number there may only
+shrink, and the test says when it can.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ALLOWED = pathlib.Path(__file__).with_name("plain_words_allowed.json")
+CODE = (".hpp", ".cpp", ".h", ".cu", ".cuh", ".js", ".py")
+PAGES = (".md", ".html", ".css", ".json", ".yml", ".sh", ".txt")
+# Formats of others, what was recorded, and the list of these words itself.
+SKIPPED = ("tests/fixtures/", "fuzz/corpus/", "traces/", "docs/STYLE.md", "tests/documentation/plain_words")
+
+# Components of identifiers and of file names.
+IDENTIFIERS = ("nobody", "nobodys", "whoever", "somebody", "told", "untold", "tie", "ties", "bringing", "brings",
+               "departed", "shortcoming", "shortcomings", "lent", "borrower", "scribbled", "shelf", "desk", "entrance",
+               "door_man", "door_hall", "door_scribe", "guest_list", "passing_memory", "passing_copier", "at_rest",
+               "give_up", "given_up", "wind_clock", "conductor", "space", "spaces")
+# In comments, strings and pages.
+TEXTS = re.compile(r"\b(nobody|whoever|somebody|is told|are told|at rest|memory wanders|scribbled|door ?man|wire of)\b",
+                   re.IGNORECASE)
+
+CPP = re.compile(r"(?P<include>^[ \t]*#[ \t]*include[^\n]*)|(?P<text>//[^\n]*|/\*.*?\*/)|"
+                 r"(?P<raw>R\"(?P<end>\w*)\(.*?\)(?P=end)\")|"
+                 r"(?P<string>\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+')", re.DOTALL | re.MULTILINE)
+PYTHON = re.compile(r"(?P<string>[rbfu]{0,2}(?:\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''|"
+                    r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'))|(?P<text>\#[^\n]*)", re.DOTALL)
+# Names of the language, of libraries, of the disk, and of the set of keys.
+FOREIGN = re.compile(r"(?:std|fs|filesystem)::(?:tie|space)\b|tie_word_embeddings|\bno_space\b|\bkey_spaces?\w*|"
+                     r"\b(?:give|take|least)_space\w*|CMSG_SPACE|TROUPE_NO_SPACE")
+
+
+def split(name, text):
+    """The code of a source without comments and strings, and these."""
+    pattern = PYTHON if name.endswith(".py") else CPP
+    texts = [m.group() for m in pattern.finditer(text) if m.lastgroup != "include"]
+    return pattern.sub(" ", text), "\n".join(texts)
+
+
+def words_in(identifier):
+    """The banned components of an identifier."""
+    parts = "_" + identifier.strip("_").lower() + "_"
+    return [word for word in IDENTIFIERS if f"_{word}_" in parts]
+
+
+def found_in(name, text):
+    """How often each banned word is in a file: {"word": count}."""
+    counts = {}
+
+    def count(word):
+        counts[word] = counts.get(word, 0) + 1
+
+    for part in pathlib.PurePath(name).parts:
+        for word in words_in(re.sub(r"\W+", "_", part)):
+            count(f"file:{word}")
+    texts = text
+    if name.endswith(CODE):
+        code, texts = split(name, text)
+        for identifier in re.findall(r"[A-Za-z_]\w*", FOREIGN.sub(" ", code)):
+            for word in words_in(identifier):
+                count(f"name:{word}")
+    for match in TEXTS.finditer(texts):
+        count(f"text:{match[1].lower()}")
+    return counts
+
+
+def all_files():
+    names = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=False).stdout
+    for name in names.split("\n"):
+        if name.endswith(CODE + PAGES) and not name.startswith(SKIPPED) and (ROOT / name).is_file():
+            yield name, (ROOT / name).read_text(encoding="utf-8", errors="replace")
+
+
+def compare(found, allowed):
+    """What is wrong, as sentences."""
+    out = []
+    for name in sorted(set(found) | set(allowed)):
+        for word in sorted(set(found.get(name, {})) | set(allowed.get(name, {}))):
+            is_there, may = found.get(name, {}).get(word, 0), allowed.get(name, {}).get(word, 0)
+            if is_there > may:
+                out.append(f"{name}: {word} is there {is_there} times, {may} are allowed; see docs/STYLE.md")
+            elif is_there < may:
+                out.append(f"{name}: {word} is there {is_there} times only: lower {may} in {ALLOWED.name}")
+    return out
+
+
+class PlainWords(unittest.TestCase):
+    def test_words_do_not_come_back(self):
+        files = dict(all_files())
+        if not files:
+            self.skipTest("no git repository")
+        found = {name: counts for name, text in files.items() if (counts := found_in(name, text))}
+        self.assertEqual(compare(found, json.loads(ALLOWED.read_text(encoding="utf-8"))), [])
+
+    def test_words_are_found_where_they_count(self):
+        self.assertEqual(found_in("a/b.cpp", "int told_ = 0; // A peer is told.\n"),
+                         {"name:told": 1, "text:is told": 1})
+        self.assertEqual(found_in("a/door_man.hpp", "std::tie(a, b); int key_space = 1;"), {"file:door_man": 1})
+        self.assertEqual(found_in("a.md", "Nobody waits.\n"), {"text:nobody": 1})
+        self.assertEqual(found_in("a.py", "notified = 1  # all is well\n"), {})
+        self.assertEqual(found_in("a.cpp", 'f("space"); ns space;'), {"name:space": 1})
+
+    def test_numbers_may_only_shrink(self):
+        self.assertEqual(compare({"a": {"w": 2}}, {"a": {"w": 2}}), [])
+        self.assertIn("2 times, 1 are allowed", compare({"a": {"w": 2}}, {"a": {"w": 1}})[0])
+        self.assertIn("lower 3", compare({"a": {"w": 2}}, {"a": {"w": 3}})[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
