@@ -63,7 +63,6 @@ TEST_CASE("fetched pages are not evicted before their first use while another pa
 TEST_CASE("a lease that is refused as too large is no use of awaited keys", "[registry]") {
   auto how = home::options_with(make_lru_policy);
   how.max_lease_keys = 3;
-  how.max_batch = 3;
   one_registry r(1, how);
   const auto keys = some_keys(1, 5);
   r.save(keys, 0, chain_parents(keys), 0, page_origin::fetched);
