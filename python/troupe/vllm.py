@@ -431,7 +431,7 @@ class Known:
     """The part of a request that the library has received, and its constant properties."""
 
     __slots__ = ("request", "name", "tokens", "hashes", "lora", "cache_salt", "multimodal", "uncacheable", "refused",
-                 "told")
+                 "notified")
 
     def __init__(self, request):
         self.request, self.name = request, _texts.fitting(request.request_id)
