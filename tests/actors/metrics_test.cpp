@@ -74,7 +74,7 @@ TEST_CASE_METHOD(world, "metrics actor: each counter of the node is exposed unde
   tell(some_stats());
   const std::pair<const char*, double> of_node[] = {
       {"troupe_clients", 1},
-      {"troupe_departed_clients", 9},
+      {"troupe_disconnected_clients", 9},
       {"troupe_keys", 2},
       {"troupe_complete_keys", 3},
       {"troupe_leases", 4},
@@ -84,7 +84,7 @@ TEST_CASE_METHOD(world, "metrics actor: each counter of the node is exposed unde
       {"troupe_expired_reservations_total", 9},
       {"troupe_refused_requests_total", 10},
       {"troupe_registry_bytes", 11},
-      {"troupe_spare_keys", 33},
+      {"troupe_evict_first_keys", 33},
       {"troupe_remote_lost_clients_total", 507},
   };
   for (const auto& [name, expected] : of_node) {
@@ -135,7 +135,7 @@ TEST_CASE_METHOD(world, "metrics actor: each counter of the node is exposed unde
   CHECK(value("troupe_written_back_pages_total", first) == 14);
   CHECK(value("troupe_damaged_memory_pages_total", second) == 49);
   CHECK(value("troupe_memory_unasked_bytes", first) == 7);
-  CHECK(value("troupe_given_up_pages_total", second) == 61);
+  CHECK(value("troupe_dropped_pages_total", second) == 61);
   CHECK(value("troupe_prefetched_pages_total", first) == 52);
   CHECK(value("troupe_prefetch_hits_total", first) == 53);
   CHECK(value("troupe_prefetches_cancelled_total", second) == 64);

@@ -71,7 +71,7 @@ nlohmann::json config_with_http(const std::filesystem::path& directory) {
 }
 
 bool has_no_disconnected(serving_node& node) {
-  return sum_of_metric(node, "troupe_departed_clients") == 0 && sum_of_metric(node, "troupe_clients") == 0;
+  return sum_of_metric(node, "troupe_disconnected_clients") == 0 && sum_of_metric(node, "troupe_clients") == 0;
 }
 
 } // namespace

@@ -54,8 +54,8 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
   // No request waits for the last notifications of them.
   CHECK(eventually(
-      [&] { return sum_of_metric(nodes.node(0), "troupe_spare_keys") == static_cast<double>(model.unique_blocks); }));
-  CHECK(sum_of_metric(nodes.node(1), "troupe_spare_keys") == 0);
+      [&] { return sum_of_metric(nodes.node(0), "troupe_evict_first_keys") == static_cast<double>(model.unique_blocks); }));
+  CHECK(sum_of_metric(nodes.node(1), "troupe_evict_first_keys") == 0);
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == pages);
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_failed_pages_total") == 0);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == pages);
@@ -89,8 +89,8 @@ TEST_CASE("without cluster.keep_copies fetched copies are evicted first and the 
   const auto second = nodes.replay(1, small_trace);
   check_clean(second, nodes.shape);
   CHECK(second.count("hit_blocks") == model.blocks);
-  CHECK(sum_of_metric(nodes.node(0), "troupe_spare_keys") == 0);
-  CHECK(sum_of_metric(nodes.node(1), "troupe_spare_keys") == static_cast<double>(model.unique_blocks));
+  CHECK(sum_of_metric(nodes.node(0), "troupe_evict_first_keys") == 0);
+  CHECK(sum_of_metric(nodes.node(1), "troupe_evict_first_keys") == static_cast<double>(model.unique_blocks));
   nodes.stop_all();
 }
 

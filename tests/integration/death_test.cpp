@@ -258,9 +258,9 @@ TEST_CASE("frames that a disconnected client may access are not reused until its
                           quick_timeouts),
                shape);
   CHECK(pinned() == held);
-  CHECK(sum_of_metric(node, "troupe_departed_clients") == 1);
+  CHECK(sum_of_metric(node, "troupe_disconnected_clients") == 1);
   client.kill();
-  CHECK(eventually([&] { return pinned() == 0 && sum_of_metric(node, "troupe_departed_clients") == 0; }));
+  CHECK(eventually([&] { return pinned() == 0 && sum_of_metric(node, "troupe_disconnected_clients") == 0; }));
   check_rest(node, shape);
   CHECK(node.stop() == 0);
 }

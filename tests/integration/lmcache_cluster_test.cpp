@@ -53,7 +53,7 @@ TEST_CASE("pages stored by LMCache workers on one node are found and correct on 
   CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"a"}));
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == 5);
   // The one at home goes first, as for any lookup.
-  CHECK(eventually([&] { return sum_of_metric(nodes.node(0), "troupe_spare_keys") == 5; }));
+  CHECK(eventually([&] { return sum_of_metric(nodes.node(0), "troupe_evict_first_keys") == 5; }));
   CHECK(nodes.status(1).find("node-0") != std::string::npos);
   // They are pages of that node now, and are not asked for twice.
   CHECK(two.look_up(1, 5, "b") == 5);

@@ -22,7 +22,7 @@ double number(std::uint64_t x) {
 void show(metrics_state& to, const registry_stats& r) {
   to.set("troupe_keys", "Keys with at least one page.", {}, number(r.keys));
   to.set("troupe_complete_keys", "Keys with a page on every rank.", {}, number(r.complete_keys));
-  to.set("troupe_spare_keys", "Keys that are evicted first because another node has them too.", {},
+  to.set("troupe_evict_first_keys", "Keys that are evicted first because another node has them too.", {},
          number(r.evict_first_keys));
   to.set("troupe_leases", "Leases held.", {}, number(r.leases));
   to.set("troupe_reservations", "Reservations open.", {}, number(r.reservations));
@@ -95,7 +95,7 @@ void show(metrics_state& to, const rank_stats& x) {
   to.count("troupe_scrub_passes_total", "Complete passes of the scrub over the slab.", rank, number(x.io.scrub_passes));
   to.set("troupe_memory_unasked_bytes", "Pages in memory only that are not written until they are requested again.",
          rank, number(x.io.unasked_pages * x.io.frame_bytes));
-  to.count("troupe_given_up_pages_total", "Pages dropped from memory unwritten because they were not requested again.",
+  to.count("troupe_dropped_pages_total", "Pages dropped from memory unwritten because they were not requested again.",
            rank, number(x.io.dropped_pages));
   to.count("troupe_prefetched_pages_total", "Pages read from the slab because a lookup found them.", rank,
            number(x.io.prefetched_pages));
@@ -263,7 +263,7 @@ std::map<std::string, namespace_sum> sums_of(std::vector<namespace_info> namespa
 
 void show(metrics_state& to, const node_stats& stats) {
   to.set("troupe_clients", "Clients attached.", {}, number(stats.clients));
-  to.set("troupe_departed_clients", "Disconnected clients whose processes may still access the node's memory.", {},
+  to.set("troupe_disconnected_clients", "Disconnected clients whose processes may still access the node's memory.", {},
          number(stats.disconnected_clients));
   show(to, stats.registry);
   show(to, stats.cluster);
