@@ -53,8 +53,9 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   // Each page is stored twice; the copies at the original node are evicted first. Both ends count the moved pages.
   const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
   // No request waits for the last notifications of them.
-  CHECK(eventually(
-      [&] { return sum_of_metric(nodes.node(0), "troupe_evict_first_keys") == static_cast<double>(model.unique_blocks); }));
+  CHECK(eventually([&] {
+    return sum_of_metric(nodes.node(0), "troupe_evict_first_keys") == static_cast<double>(model.unique_blocks);
+  }));
   CHECK(sum_of_metric(nodes.node(1), "troupe_evict_first_keys") == 0);
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == pages);
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_failed_pages_total") == 0);
