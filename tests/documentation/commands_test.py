@@ -11,18 +11,18 @@ Also compares numbers that the text repeats with those of the program.
 """
 
 import argparse
-import contextlib
 import os
 import pathlib
-import random
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 
 from commands import EXAMPLES, FILES, REASONS
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from free_ports import free_ports  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PORTS = (18000, 18010, 18001, 18002, 7001, 7002, 7000, 4600, 5555)
@@ -166,7 +166,7 @@ class Clone:
 
     def __init__(self, program, directory):
         self.directory = directory
-        self.ports = dict(zip(PORTS, self.free_ports()))
+        self.ports = dict(zip(PORTS, free_ports(len(PORTS))))
         (directory / "bin").mkdir()
         wrapper = directory / "bin" / "troupe"
         wrapper.write_text(WRAPPER)
@@ -184,19 +184,6 @@ class Clone:
         (directory / "token").write_text("0123456789abcdef0123456789abcdef\n")
         self.environment = dict(os.environ, PATH=f"{directory / 'bin'}:{os.environ['PATH']}", PROGRAM=str(program),
                                 HTTP_PORT=str(self.ports[18000]), no_proxy="*", HOME=str(directory))
-
-    @staticmethod
-    def free_ports():
-        # Below the range from which the kernel gives ports to sockets that ask for any.
-        end = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
-        taken = []
-        while len(taken) < len(PORTS):
-            with contextlib.suppress(OSError):
-                taken.append(socket.create_server(("127.0.0.1", random.randrange(10_000, end))))
-        out = [x.getsockname()[1] for x in taken]
-        for x in taken:
-            x.close()
-        return out
 
     def adapted(self, text):
         ports = self.ports

@@ -24,8 +24,8 @@ IDENTIFIERS = ("nobody", "nobodys", "whoever", "somebody", "told", "untold", "ti
                "door_man", "door_hall", "door_scribe", "guest_list", "passing_memory", "passing_copier", "at_rest",
                "give_up", "given_up", "wind_clock", "conductor", "space", "spaces")
 # In comments, strings and pages.
-TEXTS = re.compile(r"\b(nobody|whoever|somebody|is told|are told|at rest|memory wanders|scribbled|door ?man|wire of)\b",
-                   re.IGNORECASE)
+TEXTS = re.compile(r"\b(nobody|whoever|somebody|(?:is|are|was) told|at rest|come to rest|memory wanders|scribbled|"
+                   r"door ?man|wire of|as ever|the pace of)\b", re.IGNORECASE)
 
 CPP = re.compile(r"(?P<include>^[ \t]*#[ \t]*include[^\n]*)|(?P<text>//[^\n]*|/\*.*?\*/)|"
                  r"(?P<raw>R\"(?P<end>\w*)\(.*?\)(?P=end)\")|"
@@ -104,6 +104,9 @@ class PlainWords(unittest.TestCase):
                          {"name:told": 1, "text:is told": 1})
         self.assertEqual(found_in("a/door_man.hpp", "std::tie(a, b); int key_space = 1;"), {"file:door_man": 1})
         self.assertEqual(found_in("a.md", "Nobody waits.\n"), {"text:nobody": 1})
+        self.assertEqual(found_in("a.md", "A peer is notified.\n"), {})
+        self.assertEqual(found_in("a.md", "A peer is told.\nNobody listens.\n| x | whoever |\n"),
+                         {"text:is told": 1, "text:nobody": 1, "text:whoever": 1})
         self.assertEqual(found_in("a.py", "notified = 1  # all is well\n"), {})
         self.assertEqual(found_in("a.cpp", 'f("space"); ns space;'), {"name:space": 1})
 

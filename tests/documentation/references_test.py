@@ -34,12 +34,6 @@ NO_METRIC = {"troupe_capi", "troupe_client", "troupe_node", "troupe_node_states"
              "troupe_add_library", "troupe_page", "troupe_io"}
 
 
-# Words of docs/STYLE.md that should not come back. Quotations of the program and of tests are in code; rows of the
-# config reference are the program's own.
-UNPLAIN = re.compile(r"\b(nobody|whoever|somebody|(?:is|are|was) told|(?:is|are|not) at rest|come to rest|scribbled|"
-                     r"as ever|the pace of)\b", re.I)
-
-
 def slug(heading):
     """The anchor that GitHub gives to a heading."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
@@ -187,15 +181,6 @@ def wrong_metrics(name, text, code):
     return out
 
 
-def unplain(name, text):
-    """Words that docs/STYLE.md replaces."""
-    out = []
-    for number, line in enumerate(without_blocks(text).split("\n"), 1):
-        if not ROW.match(line) and (m := UNPLAIN.search(re.sub(r"`[^`]*`", "", line))):
-            out.append(f"{name}:{number}: '{m[0]}', see docs/STYLE.md for a plainer word")
-    return out
-
-
 def unreachable(start, pages, links_of):
     """Pages to which no link leads from the first one."""
     seen, left = set(), [start]
@@ -298,10 +283,6 @@ class Documentation(unittest.TestCase):
         self.assertGreater(len(folders), 20)
         self.check_none([f"{x} has no README.md" for x in sorted(folders) if f"{x}/README.md" not in self.tree.files])
 
-    def test_pages_are_in_plain_words(self):
-        self.check_none([x for name, text in sorted(self.current.items())
-                         if name != "docs/STYLE.md" for x in unplain(name, text)])
-
     def test_decisions_have_date_and_status(self):
         decisions = {x: text for x, text in self.tree.pages.items() if x.startswith("docs/decisions/0")}
         self.assertGreater(len(decisions), 20)
@@ -371,10 +352,6 @@ class Checks(unittest.TestCase):
         code = '"troupe_hits_total", histogram("troupe_load_seconds")'
         self.assertEqual(wrong_metrics("a.md", "troupe_hits_total troupe_load_seconds_bucket", code), [])
         self.assertEqual(len(wrong_metrics("a.md", "troupe_misses_total", code)), 1)
-
-    def test_plain_words(self):
-        self.assertEqual(unplain("a.md", "A peer is notified.\n`nobody listens there`\n```\nsomebody\n```\n"), [])
-        self.assertEqual(len(unplain("a.md", "A peer is told.\nNobody listens.\n| x | whoever |\n")), 3)
 
     def test_decisions(self):
         for status in ("in force", "superseded by [0002](0002-other.md)", "in force, amended by [0002](0002-other.md)"):
