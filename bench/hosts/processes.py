@@ -4,10 +4,12 @@ import json
 import os
 import pathlib
 import resource
-import socket
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+from free_ports import free_ports  # noqa: E402
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -21,16 +23,6 @@ def cpu_of(process):
 def children_cpu():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def namespace_of(page_bytes):

@@ -23,15 +23,12 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+from free_ports import free_port  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 BATCH = 512
 PAGES = 1_600_000
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Load:

@@ -16,17 +16,15 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+from free_ports import free_port  # noqa: E402
+
 READY_SECONDS = 120
 LOADS = [(clients, tokens) for tokens in (1024, 100 * 1024) for clients in (1, 64)]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(port, process):

@@ -13,22 +13,23 @@ import json
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "terminal"))
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "terminal")]
 import browser  # noqa: E402
 import terminal  # noqa: E402
+from free_ports import free_port  # noqa: E402
 
 DATA = "/var/lib/troupe"
 DOCS = "usr/share/doc/troupe/docs"
 MONITORING = "usr/share/troupe/configs/prometheus"
 NAMESPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 1,
-         "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
+             "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
 # The text that the log has for each, in a line of level warning at least.
 LOGGED = {"slab_damaged": "was deleted while in use", "disk_full": "the disk is full", "index_full": "No space left"}
 
@@ -119,9 +120,7 @@ def prometheus(service):
         for file in (service.system / MONITORING).glob("*.yml"):
             text = file.read_text().replace("127.0.0.1:18000", f"127.0.0.1:{service.port}")
             (folder / file.name).write_text(re.sub(r"_interval: \d+s", "_interval: 1s", text))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = "127.0.0.1:%d" % free.getsockname()[1]
+        address = f"127.0.0.1:{free_port()}"
         command = [program, f"--config.file={folder / 'scrape.yml'}", f"--storage.tsdb.path={folder / 'data'}",
                    f"--web.listen-address={address}"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -5,27 +5,17 @@ import pathlib
 import random
 import select
 import signal
-import socket
 import subprocess
+import sys
 import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from free_ports import free_port  # noqa: E402
 
 # Patience with a machine that does much else at once.
 START_SECONDS, STOP_SECONDS = 300, 300
 MAGIC = b"TRPPAGE1"
 PAGE_HEADER = 4096
-
-
-def free_port():
-    """A port below the range from which the kernel gives ports to sockets that ask for any."""
-    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="utf-8") as text:
-        end = int(text.read().split()[0])
-    while True:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", random.randrange(10_000, end)))
-                return probe.getsockname()[1]
-            except OSError:
-                pass
 
 
 class node:

@@ -1,7 +1,6 @@
 #include "tests/integration/etcd_server.hpp"
 
 #include "tests/catch.hpp"
-#include "tests/integration/free_ports.hpp"
 
 #include <cstdlib>
 #include <sstream>
@@ -17,10 +16,6 @@ std::optional<std::filesystem::path> etcd_program() {
       return std::filesystem::path(folder) / "etcd";
   WARN("skipped: there is no etcd in PATH (package etcd-server)");
   return std::nullopt;
-}
-
-std::uint16_t etcd_server::free_port() {
-  return free_ports(1).front();
 }
 
 void etcd_server::start() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tests/integration/free_ports.hpp"
 #include "tests/integration/support.hpp"
 
 #include <nlohmann/json.hpp>
@@ -41,8 +42,6 @@ private:
   std::uint16_t port_ = free_port();
   std::uint16_t peers_port_ = free_port();
   std::optional<process> running_;
-
-  static std::uint16_t free_port();
 };
 
 } // namespace troupe::test

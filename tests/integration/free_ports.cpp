@@ -28,4 +28,8 @@ std::vector<std::uint16_t> free_ports(std::size_t count) {
   return out;
 }
 
+std::uint16_t free_port() {
+  return free_ports(1).front();
+}
+
 } // namespace troupe::test

@@ -49,10 +49,6 @@ std::size_t count(const std::string& text, std::string_view part) {
   return out;
 }
 
-std::string free_port() {
-  return std::to_string(free_ports(1).front());
-}
-
 /// The state of a clone after the build, with ports that are free here and slabs as large as needed.
 struct fresh_clone {
   fresh_clone() {
@@ -70,8 +66,8 @@ struct fresh_clone {
   }
 
   scratch_directory directory;
-  std::string actors_port = free_port();
-  std::string http_port = free_port();
+  std::string actors_port = std::to_string(free_port());
+  std::string http_port = std::to_string(free_port());
 };
 
 } // namespace
