@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// How a client attaches to a node, and how the actors of a node and of a client learn of each other. These messages
@@ -27,14 +28,18 @@ enum class namespace_wish : std::uint8_t {
   made,
 };
 
+/// Values of `attach_request::home` that have a meaning.
+inline constexpr std::string_view home_elsewhere = "elsewhere";
+inline constexpr std::string_view home_in_node = "node";
+
 struct attach_request {
   std::uint32_t protocol = protocol_version;
   std::string client_name;
   std::int32_t process = 0;
-  /// "elsewhere": the client is to be treated as one on another host. "node", which counts only from an actor of the
-  /// node's own process: that actor moves the pages of `process`, and ends the attachment itself, so the end of the
-  /// process alone does not. Other values are ignored, as is `process` unless an actor of the node's own process sends
-  /// it: the connection proves which process a client is.
+  /// `home_elsewhere`: the client is to be treated as one on another host. `home_in_node`, which counts only from an
+  /// actor of the node's own process: that actor moves the pages of `process`, and ends the attachment itself, so the
+  /// end of the process alone does not. Other values are ignored, as is `process` unless an actor of the node's own
+  /// process sends it: the connection proves which process a client is.
   std::string home{};
   /// The name of the requested namespace; empty for the node's first.
   std::string namespace_name;

@@ -170,7 +170,7 @@ void lmcache_server::attach(const namespace_spec& ns, std::int32_t process, cons
   wanted.client_name = name;
   wanted.process = process != 0 ? process : ::getpid();
   // Lanes of this process may still seal pages in frames of a worker that has died.
-  wanted.home = "node";
+  wanted.home = home_in_node;
   wanted.wish = namespace_wish::made;
   wanted.ns = ns;
   auto out = std::make_shared<attachment>();

@@ -137,7 +137,7 @@ TEST_CASE_METHOD(origin_world, "node: a refused client gets no descriptors", "[n
   CHECK(attach_by_listener(link, request("no such namespace")).code() == errc::unknown_namespace);
   CHECK(known.handover->take().empty());
   auto far = request();
-  far.home = "elsewhere";
+  far.home = home_elsewhere;
   CHECK(attach_by_listener(link, far).value<attach_reply>().arena.elsewhere);
   CHECK(known.handover->take().empty());
 }

@@ -67,7 +67,7 @@ TEST_CASE_METHOD(peer_world, "node: it sends the location of its slabs to peers 
                  "[node][cluster]") {
   join();
   auto wanted = request();
-  wanted.home = "elsewhere";
+  wanted.home = home_elsewhere;
   probe engine(system());
   const auto of_engine = attach(engine, wanted).value<attach_reply>();
   REQUIRE(of_engine.ranks.size() == 2);

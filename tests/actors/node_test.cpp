@@ -378,7 +378,7 @@ TEST_CASE("node: a client whose process has exited frees its slot although its l
   // An actor of the node's own process may still use the frames of a client: it ends the attachment itself.
   probe third(w.system());
   auto wanted = w.request_of(2);
-  wanted.home = "node";
+  wanted.home = home_in_node;
   const auto c = w.ask(w.supervisor, wanted, third.as<>()).value<attach_reply>().owner;
   w.processes.alive.erase(2);
   w.advance(std::chrono::seconds(2));

@@ -196,7 +196,7 @@ void link::perform(const link_attach& x) {
   wanted.client_name = options_.client_name;
   wanted.process = ::getpid();
   if (!options_.local)
-    wanted.home = options_.attach.always_remote ? "elsewhere" : host_identity();
+    wanted.home = options_.attach.always_remote ? std::string(home_elsewhere) : host_identity();
   wanted.namespace_name = options_.namespace_name;
   wanted.cluster = options_.cluster;
   if (options_.ns) {

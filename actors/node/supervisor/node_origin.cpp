@@ -13,7 +13,7 @@ namespace {
 /// Whether the client requests to be treated as one on another host. The opposite needs no request: the connection
 /// proves that a client is on this host.
 bool wants_elsewhere(const attach_request& wanted) {
-  return wanted.home == "elsewhere";
+  return wanted.home == home_elsewhere;
 }
 
 /// A process that the listener watches as well, as long as the connection lasts.
@@ -56,7 +56,7 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
     if (!process)
       return tl::unexpected<error>(process.error());
     out.process = std::move(*process);
-    out.ends_itself = wanted.home == "node" && link.node() == system().node();
+    out.ends_itself = wanted.home == home_in_node && link.node() == system().node();
     return out;
   }
   const auto local = local_peers_->find(handshake_name(system(), link.node()));
