@@ -114,14 +114,17 @@ bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_in
     ++e.leases;
     held.push_back(i);
   }
-  for (const auto i : held)
-    table_.entry(i).marked = false;
   // A lease that does not fit must not keep a part of the request, and is no use of its keys.
-  for (auto n = before; n < held.size(); ++n)
+  for (std::size_t n = 0; n < held.size(); ++n) {
+    auto& e = table_.entry(held[n]);
+    e.marked = false;
+    if (n < before)
+      continue;
     if (fits)
-      table_.entry(held[n]).hold_back_no_more();
+      e.hold_back_no_more();
     else
-      --table_.entry(held[n]).leases;
+      --e.leases;
+  }
   if (!fits)
     held.resize(before);
   return fits;
@@ -183,7 +186,7 @@ void key_space::touch(std::span<const entry_index> entries, std::uint64_t missin
 void key_space::touch_again(std::span<const entry_index> entries) {
   for (auto end = entries.size(); end > 0;) {
     const auto last = end;
-    // Spare keys keep their place, because a save by another rank is not a use.
+    // Evict-first keys keep their place, because a save by another rank is not a use.
     while (end > 0 && !table_.entry(entries[end - 1]).evict_first)
       --end;
     if (end < last)
