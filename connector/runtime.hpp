@@ -104,7 +104,7 @@ public:
   /// Errors: unreachable within `attach_limit`; unknown_namespace; identity_mismatch where the namespace and the engine
   /// have different world sizes, naming both; invalid_argument where pages are not whole numbers of blocks.
   ///
-  /// `space`: replaces the namespace of the options, for callers that use several.
+  /// `ns`: replaces the namespace of the options, for callers that use several.
   result<std::unique_ptr<scheduler_half>> make_scheduler_half(const engine_options& engine,
                                                               const std::optional<namespace_spec>& ns = {});
 

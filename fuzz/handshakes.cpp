@@ -187,11 +187,11 @@ int read_handshakes(std::string_view text) {
     case http::request_reader::step::malformed:
       return server.accepted();
     case http::request_reader::step::need_more: {
-      const auto ns = reader.ns();
-      const auto size = std::min(text.size(), ns.size());
+      const auto into = reader.unfilled();
+      const auto size = std::min(text.size(), into.size());
       if (size == 0)
         return server.accepted();
-      text.copy(ns.data(), size);
+      text.copy(into.data(), size);
       text.remove_prefix(size);
       reader.received(size);
     }

@@ -71,10 +71,10 @@ conversation read(std::string_view text, body_budget* budget, Next next) {
       is_over = true;
       break;
     case request_reader::step::need_more: {
-      const auto ns = reader.ns();
-      demand(!ns.empty(), "no buffer space for input");
-      const auto size = std::min({text.size(), ns.size(), std::max<std::size_t>(1, next())});
-      text.copy(ns.data(), size);
+      const auto into = reader.unfilled();
+      demand(!into.empty(), "no buffer space for input");
+      const auto size = std::min({text.size(), into.size(), std::max<std::size_t>(1, next())});
+      text.copy(into.data(), size);
       text.remove_prefix(size);
       reader.received(size);
       is_over = size == 0;

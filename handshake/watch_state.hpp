@@ -20,7 +20,7 @@ struct watch_options {
   duration backoff_max = std::chrono::seconds(5);
 };
 
-/// The rules by which a client keeps a connection ("door") to the directory, and a watch on it. A connection ends with
+/// The rules by which a client keeps a connection to the directory, and a watch on it. A connection ends with
 /// the node or the network connection, and is reopened; a watch ends with its connection, or when the directory says
 /// that it does not exist, or does not answer, and is renewed. Plain C++, time is an argument.
 ///

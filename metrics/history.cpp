@@ -21,10 +21,10 @@ std::pair<namespace_id, rank_number> place_of(const activity_totals::rank& x) no
   return {x.ns, x.number};
 }
 
-void add_namespace(activity& out, const activity_totals& before, const activity_totals::ns& now) {
-  const auto found = std::ranges::lower_bound(before.namespaces, now.id, {}, &activity_totals::ns::id);
+void add_namespace(activity& out, const activity_totals& before, const activity_totals::namespace_totals& now) {
+  const auto found = std::ranges::lower_bound(before.namespaces, now.id, {}, &activity_totals::namespace_totals::id);
   const bool is_known = found != before.namespaces.end() && found->id == now.id;
-  const auto then = is_known ? *found : activity_totals::ns{};
+  const auto then = is_known ? *found : activity_totals::namespace_totals{};
   out.lookups += grown_by(then.lookups, now.lookups);
   out.asked_keys += grown_by(then.asked_keys, now.asked_keys);
   out.found_keys += grown_by(then.found_keys, now.found_keys);
@@ -42,7 +42,7 @@ void add_rank(activity& out, const activity_totals& before, const activity_total
 } // namespace
 
 void activity_totals::sort() {
-  std::ranges::sort(namespaces, {}, &ns::id);
+  std::ranges::sort(namespaces, {}, &namespace_totals::id);
   std::ranges::sort(ranks, {}, place_of);
 }
 

@@ -15,7 +15,7 @@ namespace troupe {
 
 /// The counts of a node since its start, for the history. `sort` orders namespaces and ranks by their ids and numbers.
 struct activity_totals {
-  struct ns {
+  struct namespace_totals {
     namespace_id id;
     std::uint64_t lookups = 0;
     std::uint64_t asked_keys = 0;
@@ -29,7 +29,7 @@ struct activity_totals {
     std::uint64_t saved_bytes = 0;
   };
 
-  std::vector<ns> namespaces;
+  std::vector<namespace_totals> namespaces;
   std::vector<rank> ranks;
   /// Of all namespaces.
   request_histogram::counts lookup_times{};

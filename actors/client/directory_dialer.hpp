@@ -17,7 +17,7 @@ namespace troupe {
 /// The limit for connecting, and for the answer of the node.
 inline constexpr duration directory_patience = std::chrono::seconds(5);
 
-/// The directory of the node at `where`. `entrance`: opens the connection, as in `link_options`; null: the middleman of
+/// The directory of the node at `where`. `dialer`: opens the connection, as in `link_options`; null: the middleman of
 /// CAF, which only supports TCP without TLS. The result is unreachable or timeout where there is no node, and
 /// unsupported where the listener has no directory.
 directory_opener directory_of(caf::actor_system& system, caf::io::middleman_actor dialer, node_address where,

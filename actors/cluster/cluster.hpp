@@ -40,7 +40,7 @@ struct cluster_parts {
   std::vector<registry_actor> shards;
   /// The actor system in which this node is a client of others: connections of its own, under a name of its own.
   caf::actor_system* outside = nullptr;
-  /// Makes another entrance, through which connections are opened. The opener's thread calls it.
+  /// Makes another dialer, through which connections are opened. The opener's thread calls it.
   std::function<result<caf::io::middleman_actor>()> make_dialer;
   /// Ends one of these, with its thread and all connections that it has made. The opener's thread calls it.
   std::function<void(const caf::io::middleman_actor&)> end_dialer;
@@ -91,7 +91,7 @@ private:
     std::vector<client_shard_actor> shards{};
   };
 
-  /// The actor that sends hellos to a peer, and the entrance that connects for it. Each peer has its own, so that an
+  /// The actor that sends hellos to a peer, and the dialer that connects for it. Each peer has its own, so that an
   /// unreachable peer delays no other.
   struct line {
     peer_connection_actor actor{};

@@ -48,7 +48,7 @@ private:
 };
 
 struct lmcache_server_parts {
-  /// As `lmcache::door::answer`.
+  /// As `lmcache::listener::answer`.
   std::function<void(const lmcache::incoming& to, std::optional<std::string> frame)> answer;
   std::shared_ptr<lmcache_inbox> inbox;
   std::shared_ptr<lmcache::counters> counters;

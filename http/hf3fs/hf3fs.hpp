@@ -14,7 +14,7 @@ class metadata_service;
 namespace troupe::http::hf3fs {
 
 /// The metadata service of vLLM's HF3FS connector. A client whose base URL is "http://host/hf3fs/NAME" has the
-/// namespace "hf3fs-NAME" (after `space`); clients may create `max_namespaces` of these.
+/// namespace "hf3fs-NAME" (after `ns`); clients may create `max_namespaces` of these.
 struct options : slots::options {
   /// The protocol knows no namespaces: all of its keys are in this one. It is created when the first rank initializes.
   std::string ns = "hf3fs";

@@ -115,7 +115,7 @@ void connection::read_more() {
   deadline_ = std::min(deadline_, reserve_deadline_);
   is_matched_ = false;
   is_reading_ = true;
-  start_read(reader_.ns());
+  start_read(reader_.unfilled());
 }
 
 void connection::on_read(std::size_t bytes) {
@@ -126,7 +126,7 @@ void connection::on_read(std::size_t bytes) {
     return is_writing_ ? void() : close();
   if (phase_ == phase::lingering) {
     is_reading_ = true;
-    return start_read(reader_.ns());
+    return start_read(reader_.unfilled());
   }
   if (is_ending_)
     return;
@@ -181,7 +181,7 @@ void connection::linger() {
     return;
   if (!is_reading_) {
     is_reading_ = true;
-    start_read(reader_.ns());
+    start_read(reader_.unfilled());
   }
 }
 

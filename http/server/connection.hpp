@@ -68,7 +68,7 @@ public:
 
 protected:
   virtual void start_handshake() = 0;
-  virtual void start_read(std::span<char> ns) = 0;
+  virtual void start_read(std::span<char> into) = 0;
   /// Writes as much as the socket takes without blocking; none if the connection is broken.
   virtual std::optional<std::size_t> write_now(std::string_view bytes) noexcept = 0;
   virtual void start_write(std::string_view bytes) = 0;

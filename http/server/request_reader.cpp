@@ -247,7 +247,7 @@ request_reader::request_reader(std::uint64_t max_header_bytes, body_budget* budg
     : parser_(std::make_unique<parser>(max_header_bytes, budget)) {}
 request_reader::~request_reader() = default;
 
-std::span<char> request_reader::ns() {
+std::span<char> request_reader::unfilled() {
   auto& p = *parser_;
   if (p.begin == p.end)
     p.begin = p.seen = p.end = 0;

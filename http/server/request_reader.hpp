@@ -28,7 +28,7 @@ public:
   request_reader& operator=(const request_reader&) = delete;
 
   /// The memory for the next bytes. Never empty; valid until the next call of a non-const function.
-  std::span<char> ns();
+  std::span<char> unfilled();
   /// That many bytes have been put there.
   void received(std::size_t bytes) noexcept;
 
@@ -57,7 +57,7 @@ public:
   std::string_view failure_detail() const noexcept;
 
   // The following functions are about the request whose headers are complete. Views are valid until the next call of
-  // `space` or `next`.
+  // `unfilled` or `next`.
 
   /// None: a method that no route can have.
   std::optional<http::method> method() const noexcept;

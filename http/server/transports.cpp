@@ -57,9 +57,9 @@ public:
 private:
   void start_handshake() override { on_handshake(true); }
 
-  void start_read(std::span<char> ns) override {
+  void start_read(std::span<char> into) override {
     socket_.async_read_some(
-        asio::buffer(ns.data(), ns.size()),
+        asio::buffer(into.data(), into.size()),
         [self = shared_from_this()](const error_code& ec, std::size_t bytes) { self->on_read(ec ? 0 : bytes); });
   }
 
@@ -117,9 +117,9 @@ private:
     socket.shutdown(tcp_socket::shutdown_send, ignored);
   }
 
-  void start_read(std::span<char> ns) override {
+  void start_read(std::span<char> into) override {
     is_reading_ = true;
-    stream_.async_read_some(asio::buffer(ns.data(), ns.size()),
+    stream_.async_read_some(asio::buffer(into.data(), into.size()),
                             [self = shared_from_this()](const error_code& ec, std::size_t bytes) {
                               self->is_reading_ = false;
                               self->on_read(ec ? 0 : bytes);

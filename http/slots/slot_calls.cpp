@@ -12,7 +12,7 @@
 namespace troupe::http::slots {
 
 namespace_ptr make_namespace(std::string name, std::uint32_t world_size) {
-  ns out;
+  slot_namespace out;
   out.spec.name = std::move(name);
   // Names are not part of an identity, and nothing else distinguishes these namespaces.
   out.spec.model = out.spec.name;
@@ -22,18 +22,18 @@ namespace_ptr make_namespace(std::string name, std::uint32_t world_size) {
   out.options.slot_index = true;
   out.options.origin = namespace_origin::protocol;
   out.id = out.spec.id();
-  return std::make_shared<const ns>(std::move(out));
+  return std::make_shared<const slot_namespace>(std::move(out));
 }
 
 namespace {
 
-std::string not_initialized(const ns& ns) {
+std::string not_initialized(const slot_namespace& ns) {
   return "namespace \"" + ns.spec.name + "\" is not initialized; initialize it first";
 }
 
 } // namespace
 
-std::optional<rejection> check_namespace(const request& r, const ns& ns, bool makes) {
+std::optional<rejection> check_namespace(const request& r, const slot_namespace& ns, bool makes) {
   if (r.who()->may_use(ns.spec.name))
     return std::nullopt;
   if (makes)

@@ -26,14 +26,14 @@ class metadata_service;
 namespace troupe::http::slots {
 
 /// A namespace of clients that send nothing but its name: the clients must know whether their pages are exchangeable.
-struct ns {
+struct slot_namespace {
   namespace_spec spec;
   namespace_options options;
   namespace_id id;
 };
 
 /// Shared with pending requests.
-using namespace_ptr = std::shared_ptr<const ns>;
+using namespace_ptr = std::shared_ptr<const slot_namespace>;
 
 /// Ranks register in any order. `world_size` 0: a key is complete when all registered ranks have it.
 namespace_ptr make_namespace(std::string name, std::uint32_t world_size);
@@ -49,7 +49,7 @@ using service_ptr = std::shared_ptr<const metadata_service>;
 
 /// The rejection of a request to a namespace that is hidden from its caller: the same as for one that does not exist.
 /// `makes`: the rejection of creating it.
-std::optional<rejection> check_namespace(const request& r, const ns& ns, bool makes = false);
+std::optional<rejection> check_namespace(const request& r, const slot_namespace& ns, bool makes = false);
 
 /// Registers the rank, in a namespace that is created if it does not exist. `then` receives the answer of the registry.
 void register_rank(const service_ptr& service, const namespace_ptr& ns, rank_number rank, std::uint32_t pages,

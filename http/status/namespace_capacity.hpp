@@ -31,7 +31,7 @@ struct room_of_node {
 };
 
 /// The capacity as if all other namespaces were empty. `kept`: statistics of the allocators and io workers of its
-/// ranks, one per rank of `space.ranks`; null if the pages are in an engine's file.
+/// ranks, one per rank of `ns.ranks`; null if the pages are in an engine's file.
 namespace_capacity capacity_of(const namespace_info& ns, const std::vector<const rank_stats*>& kept,
                                const room_of_node& room);
 

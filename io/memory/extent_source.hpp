@@ -35,7 +35,7 @@ struct arena_facts {
   friend bool operator==(const arena_facts&, const arena_facts&) = default;
 };
 
-/// Counts for metrics: `lent` is at most `ready`, and `ready` at most `extents`.
+/// Counts for metrics: `assigned` is at most `ready`, and `ready` at most `extents`.
 struct extent_counts {
   std::uint64_t extents = 0;
   std::uint64_t assigned = 0;

@@ -22,7 +22,7 @@ public:
   static constexpr bool reads_state = false;
   static constexpr bool writes_state = true;
 
-  /// `space` is the one namespace that exists. Batches have at most `batch_max` items, but for one in twenty, which has
+  /// `ns` is the one namespace that exists. Batches have at most `batch_max` items, but for one in twenty, which has
   /// up to twice as many. Handles are null, or of one of `actors`.
   hostile_filler(std::uint64_t seed, const namespace_id& ns, std::size_t batch_max, std::vector<const probe*> actors)
       : random_(seed), ns_(ns), batch_max_(batch_max), actors_(std::move(actors)) {}

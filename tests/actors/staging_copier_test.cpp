@@ -65,7 +65,7 @@ struct world : sim {
       out[i] = static_cast<std::byte>(i * 31 + std::size_t{block} * 7 + 1);
     return out;
   }
-  /// As a tie does: from a frame of the other node.
+  /// As a session does: from a frame of the other node.
   errc send(std::uint32_t block, bool damaged = false) {
     auto page = page_of(block);
     std::vector<block_move> moves{{block, page.data(), page.size()}};

@@ -12,7 +12,7 @@ import tempfile
 import threading
 
 NAMESPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 2,
-         "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
+             "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
 TRACE = "loogle:4,4096,6,256"
 
 

@@ -24,7 +24,7 @@ enum class defect : std::uint8_t {
   lose_answers,
   /// Leases at peers are not given back.
   forget_releases,
-  /// Ties to an earlier run of a peer stay.
+  /// Sessions with an earlier run of a peer stay.
   keep_old_sessions,
   /// Memory of a namespace that goes does so at once.
   free_memory_early,
@@ -74,7 +74,7 @@ enum class defect : std::uint8_t {
   answer_reads_early,
   /// Pages that a file did not give are not requested from the peer.
   forget_the_wire,
-  /// The files of a peer are those of the first tie to it.
+  /// The files of a peer are those of the first session with it.
   keep_files_of_before,
 };
 

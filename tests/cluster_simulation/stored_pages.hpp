@@ -29,7 +29,7 @@ public:
     return found == keys_.end() ? std::nullopt : found->second.pages[rank];
   }
 
-  /// `made`: a number that grows. `guest`: a key whose first page this is is evicted first once it has been read.
+  /// `made`: a number that grows. `transient`: a key whose first page this is is evicted first once it has been read.
   void put(const namespace_id& ns, const key_digest& key, std::uint32_t rank, contents what, std::uint64_t made,
            bool transient = false) {
     auto& x = keys_[{ns, key}];

@@ -124,7 +124,7 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
   const std::size_t shift = GENERATE(0U, 3U);
   bytes frame(size + shift + 1, std::byte{0xa5});
   const auto target = std::make_shared<target_frame>(target_frame{frame.data() + shift});
-  memory->offset(2, target);
+  memory->redirect(2, target);
   std::vector<bytes> pages{numbered_bytes(size, 1), numbered_bytes(size, 2)};
   std::vector<block_move> moves{{2, pages[0].data(), size}, {3, pages[1].data(), size}};
   const auto sum = io::checksum_of(pages[0]);
@@ -145,7 +145,7 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
   CHECK(memory->blocks()[2 * size] == std::byte{7});
   CHECK(std::memcmp(memory->blocks().data() + 3 * size, pages[1].data(), size) == 0);
   // The block gets its own memory again.
-  memory->offset(2, nullptr);
+  memory->redirect(2, nullptr);
   CHECK_FALSE(memory->target(2));
   moves[0].checksum.reset();
   REQUIRE(mover->scatter(moves));
@@ -164,7 +164,7 @@ TEST_CASE("staging buffer: a page that is overwritten while it lands is never ac
   const test::corrupted_page page(size);
   for (int i = 0; i < 2000 && sound < 300; ++i) {
     const auto target = std::make_shared<target_frame>(target_frame{frame.data()});
-    memory->offset(1, target);
+    memory->redirect(1, target);
     std::array<block_move, 1> move{{{0, page.data(), size}}};
     REQUIRE(mover->gather(move));
     move[0].block = 1;

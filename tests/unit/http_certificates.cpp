@@ -136,11 +136,11 @@ void tls_client::shut_down() {
   SSL_shutdown(ssl_.get());
 }
 
-std::size_t tls_client::receive(std::span<char> ns) {
+std::size_t tls_client::receive(std::span<char> into) {
   if (SSL_pending(ssl_.get()) == 0)
     wait_for_bytes();
   ERR_clear_error();
-  const auto n = SSL_read(ssl_.get(), ns.data(), static_cast<int>(ns.size()));
+  const auto n = SSL_read(ssl_.get(), into.data(), static_cast<int>(into.size()));
   return n > 0 ? static_cast<std::size_t>(n) : 0;
 }
 

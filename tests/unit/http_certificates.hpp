@@ -65,7 +65,7 @@ public:
   void shut_down();
 
 protected:
-  std::size_t receive(std::span<char> ns) override;
+  std::size_t receive(std::span<char> into) override;
 
 private:
   std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context_;

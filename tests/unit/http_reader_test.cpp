@@ -19,10 +19,10 @@ constexpr std::uint64_t body_limit = 4096;
 
 void feed(request_reader& r, std::string_view bytes) {
   while (!bytes.empty()) {
-    const auto ns = r.ns();
-    REQUIRE_FALSE(ns.empty());
-    const auto n = std::min(ns.size(), bytes.size());
-    std::memcpy(ns.data(), bytes.data(), n);
+    const auto into = r.unfilled();
+    REQUIRE_FALSE(into.empty());
+    const auto n = std::min(into.size(), bytes.size());
+    std::memcpy(into.data(), bytes.data(), n);
     r.received(n);
     bytes.remove_prefix(n);
   }
@@ -203,7 +203,7 @@ TEST_CASE("A body in small chunks takes no more memory than its size", "[http]")
     feed(r, "1;some=extension\r\nb\r\n");
     REQUIRE(r.advance() == request_reader::step::need_more);
     // 21 bytes each: without being moved together, they would fill far more than this.
-    REQUIRE(r.ns().size() < 16'384);
+    REQUIRE(r.unfilled().size() < 16'384);
   }
   feed(r, "0\r\n\r\n");
   REQUIRE(r.advance() == request_reader::step::complete);
@@ -306,9 +306,9 @@ TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]")
       else if (step == request_reader::step::complete || text.empty())
         return true;
       else {
-        const auto ns = reader.ns();
-        const auto n = std::min(ns.size(), text.size());
-        text.copy(ns.data(), n);
+        const auto into = reader.unfilled();
+        const auto n = std::min(into.size(), text.size());
+        text.copy(into.data(), n);
         text.remove_prefix(n);
         reader.received(n);
       }
@@ -333,12 +333,12 @@ TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]")
     request_reader c{1024, &budget};
     CHECK(receive(c, head(90'000) + std::string(90'000, 'c')));
     // The same holds for bytes that are read and discarded.
-    CHECK_FALSE(c.ns().empty());
+    CHECK_FALSE(c.unfilled().empty());
     CHECK(budget.used() <= 100'000);
     request_reader d{1024, &budget};
     CHECK_FALSE(receive(d, head(90'000) + std::string(90'000, 'd')));
     for (int i = 0; i < 100; ++i)
-      CHECK_FALSE(d.ns().empty());
+      CHECK_FALSE(d.unfilled().empty());
     CHECK(budget.used() <= 100'000);
   }
   CHECK(budget.used() == 0);
@@ -359,7 +359,7 @@ TEST_CASE("A chunked body may end before its first chunk, in any pieces", "[http
         } else {
           REQUIRE(at < text.size());
           const auto next = at < first ? first : at < second ? second : text.size();
-          text.copy(reader.ns().data(), next - at, at);
+          text.copy(reader.unfilled().data(), next - at, at);
           reader.received(next - at);
           at = next;
         }

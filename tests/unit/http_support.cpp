@@ -90,9 +90,9 @@ void client::wait_for_bytes() {
     throw std::runtime_error{"the server neither answers nor closes"};
 }
 
-std::size_t client::receive(std::span<char> ns) {
+std::size_t client::receive(std::span<char> into) {
   wait_for_bytes();
-  const auto n = ::recv(socket_, ns.data(), ns.size(), 0);
+  const auto n = ::recv(socket_, into.data(), into.size(), 0);
   return n < 0 ? 0 : static_cast<std::size_t>(n);
 }
 

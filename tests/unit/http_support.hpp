@@ -98,7 +98,7 @@ public:
 
 protected:
   /// Bytes that have arrived; 0 at the end.
-  virtual std::size_t receive(std::span<char> ns);
+  virtual std::size_t receive(std::span<char> into);
 
 private:
   bool receive_more();

@@ -39,7 +39,7 @@ struct engine_outcome {
 };
 
 /// Plays a trace on a model of an engine, whose connector's halves use the node of `connection` in its namespace
-/// `space`. All KV that a forward pass reads is compared byte by byte. Errors: the reason why it cannot begin.
+/// `ns`. All KV that a forward pass reads is compared byte by byte. Errors: the reason why it cannot begin.
 result<engine_outcome> play_through_engine(caf::actor_system& system, const connector::half_connection& connection,
                                            const namespace_spec& ns, const trace& what, engine_run_options options,
                                            run_observer& observer);

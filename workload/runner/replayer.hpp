@@ -39,12 +39,12 @@ struct still_wanted {};
 /// compare every byte, produce the missing blocks, save them, release. It reports to the controller.
 class replayer : public caf::event_based_actor {
 public:
-  /// `conductor` answers `next_request` and `still_wanted`, receives `run_event`, and outlives the replayer.
+  /// `controller` answers `next_request` and `still_wanted`, receives `run_event`, and outlives the replayer.
   /// `blocks[r]` are this replayer's blocks in the device memory of rank r, enough for the longest request.
   replayer(caf::actor_config& config, std::shared_ptr<const replay_context> scene, caf::actor controller,
            std::vector<std::vector<std::uint32_t>> blocks);
 
-  const char* name() const override { return "player"; }
+  const char* name() const override { return "replayer"; }
 
 protected:
   caf::behavior make_behavior() override;

@@ -22,7 +22,7 @@ public:
 
   /// `system` must outlive the client. `open`: as of `directory_of` (actors/client/directory_dialer.hpp).
   client(caf::actor_system& system, directory_opener open, client_options options = {});
-  /// `door`: the answer of a node's reception to `handshake_atom`. There is no reconnection when it ends.
+  /// `connection`: the answer of a node's reception to `handshake_atom`. There is no reconnection when it ends.
   client(caf::actor_system& system, handshake_proxy_actor connection, client_options options = {});
   /// Answers all pending requests with shutting_down. A callback that is running in another thread may end later.
   ~client();

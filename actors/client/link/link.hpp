@@ -23,13 +23,13 @@ struct link_options {
   node_address where;
   /// Opens the connection; null: the middleman of CAF, which only supports TCP without TLS.
   caf::io::middleman_actor dialer;
-  /// Memory that nodes hand over to the entrance; null: the node is of this process, or elsewhere.
+  /// Memory that nodes hand over to the dialer; null: the node is of this process, or elsewhere.
   std::shared_ptr<const io::handed_memory> handed{};
   std::string client_name;
   std::string namespace_name;
   /// Set: the whole namespace, instead of its name. A namespace with the same name and another identity is refused.
   std::optional<namespace_spec> ns{};
-  /// If `space` is set: the node creates the namespace where it has none like it.
+  /// If `ns` is set: the node creates the namespace where it has none like it.
   bool make_namespace = true;
   /// Set: this client is a node of that cluster, which looks up and loads, and does not save.
   std::string cluster{};

@@ -40,8 +40,8 @@ struct lookup_prefix_fetch {
 
 using lookup_effect = std::variant<lookup_match, lookup_release, lookup_prefix_fetch, lookup_finished>;
 
-/// The lookups of a client: each is a `bringing`. Tracks which are in progress, which answer belongs to which of them,
-/// and what is leased for callers. Plain state, driven like the load and save coordinators.
+/// The lookups of a client: each is a `prefix_fetch`. Tracks which are in progress, which answer belongs to which of
+/// them, and what is leased for callers. Plain state, driven like the load and save coordinators.
 class lookup_state {
 public:
   struct binding {

@@ -25,7 +25,7 @@ staging_buffer::staging_buffer(const kv_geometry& geometry, std::uint32_t blocks
   }
 }
 
-void staging_buffer::offset(std::uint32_t block, std::shared_ptr<target_frame> to) {
+void staging_buffer::redirect(std::uint32_t block, std::shared_ptr<target_frame> to) {
   const std::lock_guard guard(mutex_);
   if (to)
     targets_[block] = std::move(to);

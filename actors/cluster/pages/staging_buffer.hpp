@@ -42,8 +42,8 @@ public:
   /// All blocks, one behind the other, each as the payload of a page.
   std::span<std::byte> blocks() const noexcept { return {bytes_.get(), view_.geometry.page_bytes() * view_.blocks}; }
 
-  /// Makes the frame stand in for the block until null is set. Any thread, and so for `landing`.
-  void offset(std::uint32_t block, std::shared_ptr<target_frame> to);
+  /// Makes the frame stand in for the block until null is set. Any thread, and so for `target`.
+  void redirect(std::uint32_t block, std::shared_ptr<target_frame> to);
   /// Null where the block itself is written.
   std::shared_ptr<target_frame> target(std::uint32_t block) const;
 

@@ -20,7 +20,7 @@ public:
         order_(order), begun_(begun) {
     for (const auto& move : job_->moves()) {
       targets_.push_back(std::make_shared<target_frame>(target_frame{move.page, job_, std::nullopt}));
-      memory_->offset(move.block, targets_.back());
+      memory_->redirect(move.block, targets_.back());
     }
   }
   passage(const passage&) = delete;
@@ -31,7 +31,7 @@ public:
   void arrive() {
     if (!arrived_.exchange(true))
       for (const auto& move : job_->moves())
-        memory_->offset(move.block, nullptr);
+        memory_->redirect(move.block, nullptr);
   }
 
   packed<key_digest> keys() const {

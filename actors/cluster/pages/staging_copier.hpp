@@ -18,8 +18,8 @@ using staging_copier_base = copy_engine_actor::extend<caf::reacts_to<posted_task
 
 /// The copy engine of the client that saves pages of other nodes. Its gather requests the pages from their sender.
 /// While their frames are pinned, these stand in for the blocks of the order, so that a page is copied once, from the
-/// other node's frame to the one of this node. `copy_order::ready_event` is the number under which `arrivals` knows the
-/// sender.
+/// other node's frame to the one of this node. `copy_order::ready_event` is the number under which `inbound_transfers`
+/// knows the sender.
 ///
 /// A `copy_engine`, which ends with this actor, gathers everything else, and pages that arrived in a block instead of
 /// the frame, as from a file. After a missing page no later one is kept, because its key would not be found.

@@ -46,7 +46,7 @@ public:
 
   // Orders.
 
-  /// Registers the namespace at all shards; answered by `told`.
+  /// Registers the namespace at all shards; answered by `notified`.
   struct report_namespace {
     order_number number = 0;
     namespace_spec spec;
@@ -56,7 +56,7 @@ public:
     order_number number = 0;
     namespace_spec spec;
   };
-  /// Registers the ranks of the opened namespace at all shards; answered by `told`.
+  /// Registers the ranks of the opened namespace at all shards; answered by `notified`.
   struct report_ranks {
     order_number number = 0;
     namespace_id ns;
@@ -67,7 +67,7 @@ public:
     namespace_id ns;
     bool force = false;
   };
-  /// Removes the namespace from all shards, durably; answered by `told`.
+  /// Removes the namespace from all shards, durably; answered by `notified`.
   struct order_removal {
     order_number number = 0;
     namespace_id ns;

@@ -83,7 +83,7 @@ public:
     std::shared_ptr<namespace_names> names = std::make_shared<namespace_names>();
   };
 
-  // Orders. Those with a number are answered by `told` or `counted`.
+  // Orders. Those with a number are answered by `notified` or `counted`.
 
   struct report_namespace {
     order_number number = 0;

@@ -18,7 +18,7 @@
 
 namespace troupe {
 
-/// A relay for the answer to one request of a client; it forwards the answer in the name of `front`. It has no mailbox
+/// A relay for the answer to one request of a client; it forwards the answer in the name of `proxy`. It has no mailbox
 /// and no thread: it runs in the thread of the actor that answers. A request whose promise is dropped is answered with
 /// `unreachable`.
 class answer_relay final : public caf::monitorable_actor {

@@ -355,9 +355,9 @@ private:
   /// Live pages of a complete key.
   std::uint32_t complete_at_ = nothing_complete;
   std::uint64_t evicted_keys_ = 0;
-  /// Entries with `spare`.
+  /// Entries with `evict_first`.
   std::uint64_t evict_first_keys_ = 0;
-  /// Entries about to be passed to `policy_->spared`. Kept between calls for its memory.
+  /// Entries about to be passed to `policy_->marked_evict_first`. Kept between calls for its memory.
   std::vector<entry_index> evict_first_entries_;
   lookup_counts lookups_;
 

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-// -- spare keys -----------------------------------------------------------------------------------------------------
+// -- evict-first keys -----------------------------------------------------------------------------------------------
 
 void key_space::mark_evict_first(entry_index i) noexcept {
   auto& e = table_.entry(i);
@@ -66,7 +66,7 @@ key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcep
   // Parents come from clients, which may name keys in a cycle across shards and requests. So children hold a key only
   // for a limited time.
   const bool in_vain = e.held_back && !e.is_awaited(now) && now - e.protected_until >= children_hold_;
-  // The keys that follow a spare key are still found, because another node has the spare key too.
+  // The keys that follow an evict-first key are still found, because another node has that key too.
   return e.children > 0 && !in_vain && !e.evict_first ? hold::children : hold::none;
 }
 

@@ -34,7 +34,8 @@ struct key_entry {
   std::uint16_t reserved : 13 = 0;
   /// Evicted first, with or without children, because another node has the key too and will keep it longer.
   bool evict_first : 1 = false;
-  /// Transient: `spare` is set again whenever the last lease has ended, because the key serves only current readers.
+  /// Transient: `evict_first` is set again whenever the last lease has ended, because the key serves only current
+  /// readers.
   bool transient : 1 = false;
   /// The key's turn to be evicted came while it had children, and it has not been used since.
   bool awaits_children : 1 = false;
