@@ -103,6 +103,7 @@ TEST_CASE("passed memory outlives its connections but not the node", "[io][arena
   REQUIRE(made->provide(0));
   const auto all = handed_memory::make();
   const auto gone = std::make_shared<bool>(false);
+  const auto name = notified(made->name()); // opens a file that stays open
   const auto before = open_files();
   for (int i = 0; i < 3; ++i) {
     const auto connection = all->connect(std::make_unique<fake_node>(gone));
@@ -110,12 +111,12 @@ TEST_CASE("passed memory outlives its connections but not the node", "[io][arena
   }
   // Once, however often it was.
   CHECK(open_files() == before + 2);
-  CHECK(all->map(notified(made->name()), 8192));
+  CHECK(all->map(name, 8192));
   // A connection over which nothing has come takes nothing away.
   all->connect(std::make_unique<fake_node>(gone)).reset();
-  CHECK(all->map(notified(made->name()), 8192));
+  CHECK(all->map(name, 8192));
   *gone = true;
-  CHECK(all->map(notified(made->name()), 8192).error().code == errc::unreachable);
+  CHECK(all->map(name, 8192).error().code == errc::unreachable);
   CHECK(open_files() == before);
 }
 
