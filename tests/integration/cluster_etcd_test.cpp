@@ -241,15 +241,15 @@ TEST_CASE("removed etcd entries of unreachable nodes leave no threads behind") {
   etcd_writer other(etcd);
   other.list_false_nodes(false_nodes);
   nodes.wait_for_list({0}, 1 + false_nodes);
-  // Each has one that connects to it, in a thread of its own.
-  REQUIRE(
-      eventually([&] { return threads_of(nodes.node(0)) >= before + false_nodes; }, std::chrono::milliseconds(100)));
+  // Each has one that connects to it, in a thread of its own. Some threads of the start may have ended since.
+  constexpr int others = false_nodes / 4;
+  REQUIRE(eventually([&] { return threads_of(nodes.node(0)) > before + false_nodes - others; },
+                     std::chrono::milliseconds(100)));
 
   other.remove_false_nodes();
   nodes.wait_for_list({0}, 1);
   // A few are kept for the next peers.
-  CHECK(
-      eventually([&] { return threads_of(nodes.node(0)) < before + false_nodes / 4; }, std::chrono::milliseconds(100)));
+  CHECK(eventually([&] { return threads_of(nodes.node(0)) < before + others; }, std::chrono::milliseconds(100)));
   nodes.stop_all();
 }
 
