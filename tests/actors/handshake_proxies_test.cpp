@@ -395,6 +395,47 @@ TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconne
   held.unlock();
 }
 
+TEST_CASE("listener: an actor system ends although its peer reads nothing", "[handshake]") {
+  two_systems w;
+  system_config options{config::caf_config{}};
+  auto client = std::make_unique<caf::actor_system>(options);
+  auto client_listeners = *listeners::make(*client, {});
+  auto found = open_directory(directory_of(*client, client_listeners->dialer(), {w.ways_in.socket.string(), 0}, limit));
+  REQUIRE(found.has_value());
+  const auto in_thread_of = [](caf::actor_system& system, const std::function<void()>& f) {
+    std::promise<void> begun;
+    auto has_begun = begun.get_future();
+    system.middleman().backend().post([f, &begun] {
+      begun.set_value();
+      f();
+    });
+    has_begun.wait();
+  };
+  // As if the node's process were frozen: its socket accepts bytes until its buffer is full.
+  std::promise<void> resume;
+  in_thread_of(w.here, [resumed = resume.get_future().share()] { resumed.wait(); });
+  auto large = rank_of(0);
+  large.payload.assign(1U << 20U, 'x');
+  {
+    caf::scoped_actor self{*client};
+    for (int i = 0; i < 4; ++i)
+      self->send(*found, large);
+  }
+  // The connection has the requests before the system ends.
+  in_thread_of(*client, [] {});
+  found = fail(errc::not_found, "released");
+  std::promise<void> done;
+  auto in_time = std::async(std::launch::async, [&, ended = done.get_future()] {
+    const bool out = ended.wait_for(limit) == std::future_status::ready;
+    resume.set_value();
+    return out;
+  });
+  client_listeners.reset();
+  client.reset();
+  done.set_value();
+  CHECK(in_time.get());
+}
+
 TEST_CASE("handshake listener: a reply longer than the message limit is refused and its ranks can be read singly",
           "[handshake]") {
   two_systems w;

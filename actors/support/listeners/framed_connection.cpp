@@ -29,6 +29,9 @@ constexpr std::size_t unsent_messages_max = 4;
 /// The time after which a peer that reads nothing is disconnected, where others need the room.
 constexpr auto silence_max = std::chrono::seconds(10);
 
+/// The time in which a closed connection may send what is left.
+constexpr auto closing_time = std::chrono::seconds(2);
+
 /// A message as CAF serializes it; empty if that fails.
 std::string bytes_of(caf::actor_system& system, const caf::message& x) {
   std::vector<char> out;
@@ -89,11 +92,20 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   return out;
 }
 
-/// The clock of handshake deadlines: each tick schedules one check of the connections, which asks for the next tick
-/// while some have not completed their handshake.
+/// A clock of deadlines: each tick schedules one check of the connections, which asks for the next tick while a
+/// deadline is pending.
 caf::behavior registry_clock(caf::event_based_actor* self, std::function<void()> look, duration pause) {
   return {[self, look, pause](caf::tick_atom) { self->delayed_send(self, pause, caf::ok_atom_v); },
           [look](caf::ok_atom) { look(); }};
+}
+
+/// The clock of closed connections. It checks by itself: a multiplexer that is about to end runs no functions of
+/// others.
+caf::behavior closing_clock(caf::event_based_actor* self, const std::shared_ptr<closing_sockets>& sockets) {
+  return {[self, sockets](caf::tick_atom) {
+    if (sockets->cut_late(std::chrono::steady_clock::now()))
+      self->delayed_send(self, closing_time / 8, caf::tick_atom_v);
+  }};
 }
 
 } // namespace
@@ -116,7 +128,13 @@ std::shared_ptr<listener_registry> listener_registry::make(caf::actor_system& sy
   };
   const auto pause = std::max<duration>(how.handshake_time / 4, std::chrono::milliseconds(5));
   out->clock_ = system.spawn<caf::hidden>(registry_clock, std::function<void()>(look), pause);
+  out->closing_clock_ = system.spawn<caf::hidden>(closing_clock, out->closing_);
   return out;
+}
+
+void listener_registry::closing(const void* connection, int socket) {
+  if (closing_->add(connection, socket, std::chrono::steady_clock::now() + closing_time))
+    caf::anon_send(closing_clock_, caf::tick_atom_v);
 }
 
 void listener_registry::close() {
@@ -200,6 +218,7 @@ framed_connection::~framed_connection() {
   // Bytes that will never be sent must not stay counted in the budget.
   if (unsent_ > 0)
     count_unsent(0);
+  registry_->closed(this);
   // Only an incoming connection has a place in the registry.
   if (who_)
     registry_->leave(*who_);
@@ -346,6 +365,7 @@ void framed_connection::forget_spawn_server() {
 }
 
 void framed_connection::graceful_shutdown() {
+  registry_->closing(this, stream_.fd());
   stream_.graceful_shutdown();
   detach(&stream_.backend(), false);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/support/listeners/closing_sockets.hpp"
 #include "actors/support/listeners/connected_peers.hpp"
 #include "actors/support/listeners/connection_limits.hpp"
 #include "actors/support/listeners/frame_gate.hpp"
@@ -71,6 +72,11 @@ public:
   /// Logs, rate-limited, that a connection was rejected or ended, and why.
   void turned_away(const std::string& why);
 
+  /// Limits the time in which a connection that this process has closed sends what is left.
+  void closing(const void* connection, int socket);
+  /// To be called before a connection's socket is closed.
+  void closed(const void* connection) noexcept { closing_->remove(connection); }
+
   /// Stops the checks of handshake deadlines. May be called from any thread.
   void close();
 
@@ -85,7 +91,10 @@ private:
   connection_limits limits_;
   connection_limits::connection_id last_ = 0;
   std::unordered_map<connection_limits::connection_id, framed_connection*> connections_;
+  std::shared_ptr<closing_sockets> closing_ = std::make_shared<closing_sockets>();
   caf::actor clock_;
+  /// Exists as long as the registry, hence as long as the connections: its deadlines hold while the multiplexer ends.
+  caf::actor closing_clock_;
   bool ticking_ = false;
   timestamp said_;
   std::uint64_t turned_away_ = 0;
