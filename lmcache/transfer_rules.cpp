@@ -168,6 +168,7 @@ void transfer_rules::prepare(const request_ptr& x, change_number of, const terms
   const auto number = add(x, of, how, stores, false);
   auto& made = jobs_.at(number);
   made.state = phase::preparing;
+  made.begun = now;
   made.left.push_back({0, wanted});
   names_[{of, name}] = number;
   go_on_preparing(number, now);
@@ -199,7 +200,9 @@ void transfer_rules::go_on_preparing(job_number number, timestamp now) {
   if (!x.left.empty()) {
     const auto out = pages_out(x.of);
     const auto room = x.how.window_pages - std::min(x.how.window_pages, out);
-    if (const auto most = std::min({x.how.keys_max, x.how.pages_max, room}); most > 0)
+    // Each part may wait for room, but its request waits only once.
+    const bool is_late = x.stores && now - x.begun >= place_patience;
+    if (const auto most = std::min({x.how.keys_max, x.how.pages_max, room}); most > 0 && !is_late)
       return begin_part(number, x, most, x.stores ? x.how.reservation : requests_.time_left(x.request, now));
     if (!x.stores)
       return abandon(number, now);

@@ -37,8 +37,7 @@ using job_number = std::uint64_t;
 /// order is answered when the worker has committed. So frames stay pinned until then, without a time limit.
 ///
 /// - A worker receives a frame only if its request is open and its registration has not ended; and frames to read only
-/// if
-///   all of them have been verified.
+///   if all of them have been verified.
 /// - Committed pages are published only if the commit is the first one, came while the registration was in force, and
 ///   carried no tensors.
 /// - No order is answered while a lane works in its frames, and none whose frames a worker knows before the worker says
@@ -51,6 +50,10 @@ using job_number = std::uint64_t;
 class transfer_rules {
 public:
   using request_ptr = std::shared_ptr<const incoming>;
+
+  /// How long a worker that is about to store waits for frames, and so its engine. The rest of a request that has
+  /// waited so long is not stored.
+  static constexpr duration place_patience = std::chrono::seconds(2);
 
   struct options {
     /// Where the node copies: limits of requests of one direction of a worker in progress, of parts of each, and of
@@ -201,6 +204,7 @@ private:
     request_ptr commit;
     change_number of = 0;
     terms how;
+    timestamp begun{};
     bool stores = false;
     bool by_node = false;
     phase state = phase::waiting;

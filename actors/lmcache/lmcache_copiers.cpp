@@ -15,9 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// How long a request for frames waits: for room, since the worker's thread, and so its engine, waits as well; and for
-/// pages to be read from the disk.
-constexpr duration place_patience = std::chrono::seconds(2);
+/// How long a request for frames waits for pages to be read from the disk.
 constexpr duration fetch_patience = std::chrono::seconds(20);
 
 /// Parts of requests: as many as the rules start.
@@ -83,7 +81,7 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
   how.one_order = of->memory == nullptr;
   // A worker that registers anew may have freed the blocks that were gathered last.
   how.cancels_gathered = true;
-  how.frame_patience = place_patience;
+  how.frame_patience = lmcache::transfer_rules::place_patience;
   const auto copier = caf::actor_cast<copy_engine_actor>(this);
   made.save = spawn_actor<save_coordinator>(system(), how, copier, request_time);
   how.all_or_none = true;

@@ -174,6 +174,27 @@ TEST_CASE_METHOD(worker_world, "a worker that holds frames gets no more than the
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 1);
 }
 
+TEST_CASE_METHOD(worker_world, "a store waits once for room, however long it is", "[lmcache]") {
+  rules.prepare(make(operation::prepare_store, 8), of, how, t0);
+  const auto first = one<transfer_rules::start>();
+  CHECK(first.chunks.count == 4);
+  SECTION("for all frames of its first part in vain") {
+    end(first, errc::full, t0 + transfer_rules::place_patience);
+    CHECK(take<transfer_rules::start>().empty());
+    one<transfer_rules::refuse>();
+    CHECK(rules.jobs() == 0);
+  }
+  SECTION("and gets what there is") {
+    rules.order(first.part, 1, {{0, {}, 0}}, t0 + transfer_rules::place_patience);
+    CHECK(take<transfer_rules::start>().empty());
+    CHECK(one<transfer_rules::prepared>().pages.size() == 1);
+  }
+  SECTION("and goes on if there is room in time") {
+    offer(first, 1, t0 + transfer_rules::place_patience - std::chrono::milliseconds(1));
+    CHECK(one<transfer_rules::start>().chunks.count == 4);
+  }
+}
+
 TEST_CASE_METHOD(worker_world, "requests past their deadline leave nothing behind", "[lmcache]") {
   SECTION("a preparation past its deadline is abandoned and freed when it is refused") {
     const auto request = make(operation::prepare_store, 2);
