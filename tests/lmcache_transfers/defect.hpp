@@ -18,6 +18,8 @@ enum class defect : std::uint8_t {
   forget_to_cancel,
   /// When a connection has ended, its worker counts as one without access to frames.
   free_frames_of_the_disconnected,
+  /// When the node ends an attachment, its worker counts as one without access to frames.
+  free_frames_of_those_sent_away,
   /// The orders of a registration are answered when it ends.
   answer_orders_at_the_end,
   /// The transfers of a registration continue while its attachment ends.
@@ -34,11 +36,12 @@ enum class defect : std::uint8_t {
   lose_the_end_of_tasks,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 12> defect_names{{
     {"seal-tensors", defect::seal_tensors},
     {"tell-unverified", defect::report_unverified},
     {"forget-to-cancel", defect::forget_to_cancel},
     {"free-frames-of-the-disconnected", defect::free_frames_of_the_disconnected},
+    {"free-frames-of-those-sent-away", defect::free_frames_of_those_sent_away},
     {"answer-orders-at-the-end", defect::answer_orders_at_the_end},
     {"end-coordinators-last", defect::end_coordinators_last},
     {"unpin-after-a-time", defect::unpin_after_a_time},

@@ -11,7 +11,8 @@ int main(int argc, char** argv) {
   what.name = "troupe-lmcache-transfers";
   what.about =
       "Runs seeded simulations of stores and retrieves of LMCache's workers: the workers or the node copy, and\n"
-      "workers are slow, commit twice or never, register again, reconnect and die in any phase.\n"
+      "workers are slow, commit twice or never, register again, reconnect and die in any phase; the node ends\n"
+      "attachments, and stops.\n"
       "Checks bytes, frames and answers.";
   what.steps_text = "steps with an event";
   what.default_steps = 150;
@@ -22,6 +23,9 @@ int main(int argc, char** argv) {
                                          "died",
                                          "reconnected",
                                          "unregistered",
+                                         "sent away",
+                                         "jobs of those sent away ended",
+                                         "stopped",
                                          "store",
                                          "retrieve",
                                          "store: yes",

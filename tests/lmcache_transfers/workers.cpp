@@ -31,6 +31,7 @@ void world::start() {
 
 void world::enroll(worker& x) {
   drop_all(x);
+  rest_lost(x);
   server_rules::registration wanted;
   wanted.name = {x.client, static_cast<lmcache::instance_id>(x.number)};
   wanted.process = static_cast<std::int32_t>(1000 + x.number);
@@ -47,6 +48,7 @@ void world::enroll(worker& x) {
 void world::unregister(worker& x) {
   count("unregistered");
   drop_all(x);
+  rest_lost(x);
   x.last_change = rules_.unregister({x.client, static_cast<lmcache::instance_id>(x.number)},
                                     static_cast<std::int32_t>(1000 + x.number), now_);
   changes_[x.last_change] = {x.number, x.client};
@@ -60,10 +62,16 @@ void world::drop_all(worker& x) {
     y = ++last_junk_;
 }
 
+void world::rest_lost(const worker& x) {
+  if (const auto node = lost_.extract({x.client, static_cast<lmcache::instance_id>(x.number)}); !node.empty())
+    node_.rest(node.mapped().of);
+}
+
 void world::reconnect(worker& x) {
   count("reconnected");
   // It continues its accesses to frames until it registers.
   after(random_.skewed_time(milliseconds(1), seconds(20)), [this, client = x.client] {
+    std::erase_if(lost_, [client](const auto& y) { return y.first.first == client; });
     rules_.client_disconnected(client, now_);
     flush();
   });
@@ -78,6 +86,7 @@ void world::die(worker& x) {
   count("died");
   x.dead = true;
   after(random_.skewed_time(milliseconds(1), seconds(20)), [this, client = x.client, number = x.number] {
+    std::erase_if(lost_, [client](const auto& y) { return y.first.first == client; });
     rules_.client_disconnected(client, now_);
     flush();
     // The node sees the end of the process.

@@ -22,7 +22,7 @@ transfer::coordinator_options options_of(bool by_node, bool stores) {
   out.one_order = !by_node;
   out.cancels_gathered = true;
   out.all_or_none = !stores;
-  out.frame_patience = stores ? seconds(2) : seconds(20);
+  out.frame_patience = stores ? transfer_rules::place_patience : seconds(20);
   return out;
 }
 
@@ -55,8 +55,10 @@ void world::broken(std::string_view property, std::string what) {
 
 void world::begin(const request_ptr& x) {
   open_.add(x, now_);
-  const auto of = rules_.current({x->client, *x->instance});
+  const auto of = stopped_ ? 0 : rules_.current({x->client, *x->instance});
   if (of == 0) {
+    if (x->what == operation::commit_store || x->what == operation::commit_retrieve)
+      end_job_of_lost(x);
     answer(x, false);
     return;
   }
@@ -84,7 +86,7 @@ bool world::answer(const request_ptr& x, bool done) {
   count(std::string(lmcache::protocol::to_string(x->what)) + (done ? ": yes" : ": no"));
   // Retrieves are answered when nothing is written any more.
   if (x->what != operation::retrieve && now_ > later(due_.at(x.get()), seconds(3)))
-    broken("answers", "a request is answered too late");
+    broken("answers", std::string(lmcache::protocol::to_string(x->what)) + " is answered too late");
   auto& y = workers_.at(static_cast<worker_number>(*x->instance));
 
   const auto mine = y.busy.extract(x.get());
@@ -98,6 +100,46 @@ bool world::answer(const request_ptr& x, bool done) {
     block = ++last_junk_;
   }
   return true;
+}
+
+void world::send_away() {
+  std::vector<change_number> there;
+  for (const auto& [of, x] : made_)
+    if (rules_.is_current(of) && !workers_.at(x.of).dead)
+      there.push_back(of);
+  if (there.empty())
+    return;
+  count("sent away");
+  const auto of = random_.pick(there);
+  rules_.sent_away(of, now_);
+  flush();
+  after(random_.skewed_time(seconds(1), minutes(1)), [this, of, life = workers_.at(made_.at(of).of).life] {
+    if (auto* const x = alive(made_.at(of).of, life); x != nullptr && x->client == made_.at(of).client)
+      enroll(*x);
+  });
+}
+
+void world::end_job_of_lost(const request_ptr& x) {
+  const auto known = lost_.find({x->client, *x->instance});
+  if (known == lost_.end())
+    return;
+  known->second.jobs.erase(transfer_rules::name_of(*x));
+  if (!known->second.jobs.empty())
+    return;
+  count("jobs of those sent away ended");
+  node_.rest(known->second.of);
+  lost_.erase(known);
+}
+
+void world::stop() {
+  count("stopped");
+  stopped_ = true;
+  rules_.stop(now_);
+  for (const auto& x : open_.take_all()) {
+    open_.add(x, now_);
+    answer(x, false);
+  }
+  flush();
 }
 
 void world::tick() {
@@ -176,9 +218,16 @@ void world::perform(const server_rules::release& x) {
   const auto of = x.change;
   if (!has(defect::end_coordinators_last))
     end_coordinators(of);
-  transfers_.forget(of);
-  const bool quiesced = made_.at(of).by_node || x.why == server_rules::end_reason::replaced ||
-                        has(defect::free_frames_of_the_disconnected);
+  using end_reason = server_rules::end_reason;
+  const bool may_touch = transfers_.may_touch(of);
+  auto jobs = transfers_.forget(of);
+  const auto& y = made_.at(of);
+  const bool is_sent_away = x.why == end_reason::sent_away;
+  const bool quiesced = y.by_node || x.why == end_reason::replaced ||
+                        (is_sent_away && (!may_touch || has(defect::free_frames_of_those_sent_away))) ||
+                        (!is_sent_away && has(defect::free_frames_of_the_disconnected));
+  if (is_sent_away && !quiesced)
+    lost_[{y.client, static_cast<lmcache::instance_id>(y.of)}] = {of, std::move(jobs)};
   if (has(defect::end_coordinators_last))
     return after(seconds(1), [this, of, quiesced] {
       end_coordinators(of);
@@ -313,13 +362,18 @@ void world::step() {
     count("damaged");
   else if (dice < 24 && has(defect::unpin_after_a_time))
     node_.drop_oldest_pin();
+  else if (dice < 26)
+    send_away();
   else
     transfer(*x);
 }
 
 void world::finish() {
   is_calm_ = true;
-  after(minutes(15), [this] {
+  const bool stops = random_.one_in(4);
+  after(stops ? random_.time(seconds(1), minutes(15)) : minutes(15), [this, stops] {
+    if (stops)
+      return stop();
     for (auto& [number, x] : workers_)
       if (!x.dead)
         unregister(x);
@@ -330,8 +384,6 @@ void world::finish() {
         die(x);
   });
   after(minutes(30), [this] { check_in_the_end(); });
-  for (unsigned i = 1; i < 1800; ++i)
-    after(i * seconds(1), [this] { tick(); });
 }
 
 void world::check_in_the_end() {
@@ -340,6 +392,8 @@ void world::check_in_the_end() {
       broken("answers", std::string(lmcache::protocol::to_string(x.first->what)) + " is not answered");
   if (transfers_.jobs() > 0)
     broken("left", "a store or retrieve is left");
+  if (stopped_ && !rules_.drained())
+    broken("left", "the server never ends");
   if (!orders_.empty())
     broken("left", "an order is not answered");
   for (const auto& [of, x] : made_) {
@@ -355,14 +409,17 @@ void world::check_in_the_end() {
 
 outcome world::run() {
   auto time = now_;
+  // The actor's ticks have no fixed distance from the events.
+  auto next_tick = later(now_, random_.time(milliseconds(0), milliseconds(999)));
   for (std::uint64_t i = 0; i < steps_; ++i) {
     const auto next = later(time, random_.skewed_time(milliseconds(1), seconds(8)));
     at(next, [this] { step(); });
-    for (; time + seconds(1) < next; time = later(time, seconds(1)))
-      at(later(time, seconds(1)), [this] { tick(); });
-    at(next, [this] { tick(); });
+    for (; next_tick < next; next_tick = later(next_tick, seconds(1)))
+      at(next_tick, [this] { tick(); });
     time = next;
   }
+  for (const auto end = later(time, minutes(30)); next_tick < end; next_tick = later(next_tick, seconds(1)))
+    at(next_tick, [this] { tick(); });
   at(later(time, seconds(1)), [this] { finish(); });
   while (!agenda_.empty() && out_.property.empty()) {
     auto next = agenda_.extract(agenda_.begin());

@@ -101,6 +101,8 @@ private:
   void die(worker& x);
   /// Its engine gives all blocks to other requests, and it touches no frame any more.
   void drop_all(worker& x);
+  /// The worker accesses no frame of a registration that the node has ended.
+  void rest_lost(const worker& x);
   void transfer(worker& x);
   void copy_by_node(worker& x, bool stores);
   void prepare(worker& x, bool stores);
@@ -116,6 +118,10 @@ private:
 
   // the server: world.cpp
   void begin(const request_ptr& x);
+  /// The node ends the attachment of a registration; later the worker's pings make it register again.
+  void send_away();
+  void end_job_of_lost(const request_ptr& x);
+  void stop();
   bool answer(const request_ptr& x, bool done);
   void flush();
   void perform(const server_rules::prepare& x);
@@ -177,6 +183,13 @@ private:
   std::map<worker_number, worker> workers_;
   std::map<change_number, std::pair<worker_number, client_number>> changes_;
   std::map<change_number, made> made_;
+  /// Registrations that the node has ended while their workers had frames, by worker, with the jobs that still have
+  /// them.
+  struct lost_frames {
+    change_number of = 0;
+    std::set<transfer_rules::job_name> jobs;
+  };
+  std::map<lmcache::instance_name, lost_frames> lost_;
   std::map<lmcache::order_number, open_order> orders_;
   /// Every request that a worker has sent, and whether it was answered.
   std::map<const lmcache::incoming*, std::pair<request_ptr, bool>> asked_;
@@ -192,6 +205,7 @@ private:
   content last_junk_ = 1'000'000;
   bool flushing_ = false;
   bool is_calm_ = false;
+  bool stopped_ = false;
   outcome out_;
 };
 
