@@ -2,6 +2,7 @@
 
 #include "actors/support/actor_support.hpp"
 #include "actors/support/listeners/handshake_name.hpp"
+#include "actors/support/listeners/message_kinds.hpp"
 #include "base/local_socket.hpp"
 #include "base/log.hpp"
 #include "io/tcp_socket.hpp"
@@ -32,66 +33,6 @@ constexpr auto silence_max = std::chrono::seconds(10);
 /// The time in which a closed connection may send what is left.
 constexpr auto closing_time = std::chrono::seconds(2);
 
-/// A message as CAF serializes it; empty if that fails.
-std::string bytes_of(caf::actor_system& system, const caf::message& x) {
-  std::vector<char> out;
-  caf::binary_serializer sink(system, out);
-  std::vector<caf::strong_actor_ptr> no_stages;
-  caf::message content = x;
-  if (sink(no_stages, content))
-    return {};
-  return {out.begin(), out.end()};
-}
-
-/// The first bytes of a message with these types, up to the end of their names.
-std::string beginning_of(caf::actor_system& system, const caf::message& x) {
-  const auto bytes = bytes_of(system, x);
-  // The bytes are: no stages, no type number, then a string: its length, 7 bits per byte, and its characters.
-  std::size_t at = 3;
-  std::size_t length = 0;
-  for (unsigned shift = 0; at < bytes.size(); shift += 7) {
-    const auto byte = static_cast<unsigned char>(bytes[at++]);
-    length |= std::size_t{byte & 0x7fU} << shift;
-    if ((byte & 0x80U) == 0) // the high bit marks that another length byte follows
-      break;
-  }
-  return bytes.substr(0, at + length);
-}
-
-/// All kinds of messages that a client sends to a node: those in the interfaces of reception, shards, workers and the
-/// handshake directory.
-std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
-  std::vector<std::string> out;
-  const auto add = [&](const auto&... xs) { out.push_back(beginning_of(system, caf::make_message(xs...))); };
-  add(attach_request{}, caf::actor{});
-  add(caf::leave_atom_v, owner_id{});
-  add(owner_quiesced_atom_v, owner_id{});
-  add(match_request{});
-  add(locate_request{});
-  add(release_request{});
-  add(renew_request{});
-  add(reserve_request{});
-  add(commit_atom_v, finish_request{});
-  add(invalidate_request{});
-  add(stats_atom_v);
-  add(reuse_request{});
-  add(place_atom_v, frame_request{});
-  add(fill_atom_v, fill_request{});
-  add(unpin_atom_v, pin_number{});
-  add(bind_atom_v, remote_offer{});
-  add(handshake_atom_v);
-  add(handshake_publish_request{});
-  add(handshake_heartbeat_request{});
-  add(handshake_withdraw_request{});
-  add(handshake_fetch_request{});
-  add(handshake_list_request{});
-  add(watch_atom_v, std::string{}, handshake_watcher_actor{});
-  add(handshake_seen_request{});
-  add(cluster_hello{});
-  add(prefix_fetch_request{});
-  return out;
-}
-
 /// A clock of deadlines: each tick schedules one check of the connections, which asks for the next tick while a
 /// deadline is pending.
 caf::behavior registry_clock(caf::event_based_actor* self, std::function<void()> look, duration pause) {
@@ -114,7 +55,7 @@ caf::behavior closing_clock(caf::event_based_actor* self, const std::shared_ptr<
 
 listener_registry::listener_registry(caf::actor_system& system, const options& how)
     : system_(system), options_(how),
-      kinds_(std::make_shared<const std::vector<std::string>>(kinds_of_messages(system))),
+      kinds_(std::make_shared<const std::vector<std::string>>(kinds_of_client_messages(system))),
       limits_(how.max_connections, how.handshake_time, handshake_name(system, system.node())) {}
 
 std::shared_ptr<listener_registry> listener_registry::make(caf::actor_system& system, const options& how) {
