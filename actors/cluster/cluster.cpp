@@ -213,12 +213,12 @@ void cluster::on_tick() {
 }
 
 void cluster::plan_tick() {
-  constexpr auto when_busy = std::chrono::milliseconds(5);
-  auto next = std::min({members_.next_event(), next_look_, learning_.next_event()});
+  // A round of a removed namespace only ends with its calls, and is looked at again until then.
+  constexpr auto least_pause = std::chrono::milliseconds(5);
+  auto next = std::min({members_.next_event(), next_look_, learning_.next_event(),
+                        std::max(fetching_.next_event(), now() + least_pause)});
   if (etcd_)
     next = std::min(next, etcd_->next_event());
-  if (fetching_.needs_ticks())
-    next = std::min(next, now() + when_busy);
   if (tick_.plan(next))
     delayed_send(this, std::max(next - now(), duration::zero()), caf::tick_atom_v);
 }

@@ -296,13 +296,12 @@ void world::settle(std::size_t i) {
 }
 
 void world::plan_tick(std::size_t i) {
-  constexpr auto when_busy = milliseconds(20);
+  constexpr auto least_pause = milliseconds(20);
   auto& n = nodes_[i];
   auto next = std::min(n.members->next_event(), n.next_look);
   if (n.listing)
     next = std::min(next, n.listing->next_event());
-  if (n.pages->needs_ticks())
-    next = std::min(next, later(local(i), when_busy));
+  next = std::min(next, std::max(n.pages->next_event(), later(local(i), least_pause)));
   if (next >= n.next_tick)
     return;
   n.next_tick = next;

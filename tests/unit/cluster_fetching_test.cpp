@@ -135,7 +135,8 @@ TEST_CASE("fetching: all peers are asked at once, and pages are fetched from the
   const auto answer = x.one<fetch_answer>();
   CHECK(answer.requester == requester);
   CHECK(answer.keys == 6);
-  CHECK_FALSE(x.state.needs_ticks());
+  CHECK(x.state.is_idle());
+  CHECK(x.state.next_event() == timestamp::max());
   CHECK(x.state.counts(1).pages == 6);
   CHECK(x.state.counts(1).bytes == 6 * 4096);
   CHECK(x.state.counts(0).asked == 2);
@@ -361,7 +362,8 @@ TEST_CASE("fetching: a request that shares only the head of a transfer does not 
   const auto second = x.one<fetch_answer>();
   CHECK(second.requester == all);
   CHECK(second.keys == 8);
-  CHECK_FALSE(x.state.needs_ticks());
+  CHECK(x.state.is_idle());
+  CHECK(x.state.next_event() == timestamp::max());
 }
 
 TEST_CASE("fetching: pages from a peer that was removed meanwhile are counted for no peer", "[cluster]") {
@@ -388,13 +390,14 @@ TEST_CASE("fetching: a waiting request is answered in time and the pages still a
   x.state.on_moved(loads[0].call, harness::all_of(loads[0].work), {}, t0);
   x.state.on_tick(t0 + 200 * ms);
   CHECK(x.one<fetch_answer>().keys == 4);
-  CHECK(x.state.needs_ticks());
+  CHECK(!x.state.is_idle());
   x.state.on_moved(loads[1].call, harness::all_of(loads[1].work), {}, t0 + 300 * ms);
   x.move(t0 + 300 * ms);
   CHECK(x.take<fetch_answer>().empty());
   CHECK(x.one<fetch_release>().peer == 0);
   CHECK(x.state.counts(0).pages == 8);
-  CHECK_FALSE(x.state.needs_ticks());
+  CHECK(x.state.is_idle());
+  CHECK(x.state.next_event() == timestamp::max());
 }
 
 TEST_CASE("fetching: a page that does not arrive ends the prefix, and the next peer is asked for it", "[cluster]") {

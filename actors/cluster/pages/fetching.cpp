@@ -37,7 +37,7 @@ void fetching::remove_namespace(const namespace_id& ns) {
   for (auto& [number, x] : rounds_)
     if (x.ns == ns) {
       in_use = true;
-      x.ask_until = x.until = timestamp{}; // by the next tick
+      x.ask_until = x.until = next_event_ = timestamp{}; // by the next tick
     }
   if (!in_use)
     namespaces_.erase(found);
@@ -94,6 +94,7 @@ prefix_fetch_number fetching::wanted_prefix(const prefix_fetch_request& wanted, 
   auto& x = waiting_[requester];
   x.wanted = wanted;
   x.until = later(now, options_.wait_limit - std::clamp(wanted.waited, duration::zero(), options_.wait_limit));
+  next_event_ = std::min(next_event_, x.until);
   go_on(requester, now);
   return requester;
 }
@@ -134,6 +135,7 @@ bool fetching::begin_round(waiting& requester, timestamp now) {
   x.keys.assign(requester.wanted.keys.begin() + requester.have, requester.wanted.keys.end());
   x.ask_until = later(now, options_.ask_limit);
   x.until = later(now, options_.move_limit);
+  next_event_ = std::min({next_event_, x.ask_until, x.until});
   x.asked = peers;
   auto& coming = namespaces_.at(x.ns).on_their_way;
   // The round ends before the first key that is in another round; the caller waits for that round.
@@ -388,6 +390,11 @@ void fetching::on_tick(timestamp now) {
     }
   for (const auto& [requester, keys] : late)
     answer(requester, keys);
+  next_event_ = timestamp::max();
+  for (const auto& [number, x] : rounds_)
+    next_event_ = std::min(next_event_, x.moving ? x.until : x.ask_until);
+  for (const auto& [requester, w] : waiting_)
+    next_event_ = std::min(next_event_, w.until);
 }
 
 } // namespace troupe::cluster

@@ -153,8 +153,11 @@ public:
   void on_moved(fetch_call call, const result<transfer_result>& outcome, const sending_counts& sent, timestamp now);
   void on_tick(timestamp now);
 
-  /// Whether a limit may run out.
-  bool needs_ticks() const noexcept { return !rounds_.empty() || !waiting_.empty(); }
+  /// The time of the next `on_tick`: when the first limit runs out, or a little before. In the past if a round of a
+  /// removed namespace waits for its calls. `timestamp::max()` if there is no limit.
+  timestamp next_event() const noexcept { return is_idle() ? timestamp::max() : next_event_; }
+  /// No caller waits, and no pages are in transfer.
+  bool is_idle() const noexcept { return rounds_.empty() && waiting_.empty(); }
   std::size_t rounds() const noexcept { return rounds_.size(); }
   std::size_t calls_under_way() const noexcept { return calls_.size(); }
   /// The blocks in use in all staging buffers.
@@ -263,6 +266,8 @@ private:
   std::map<peer_number, fetch_counts> counts_;
   fetch_counts unknown_;
   std::vector<fetch_effect> outbox_;
+  /// No limit runs out before it. Limits that were ended by an event are only noticed by `on_tick`.
+  timestamp next_event_ = timestamp::max();
   round_number last_round_ = 0;
   prefix_fetch_number last_waiting_ = 0;
   fetch_call last_call_ = 0;
