@@ -59,6 +59,22 @@ slots::options options_of_slots(const config::node_config& config, const slots::
   return out;
 }
 
+/// The counts of the cluster, as the node's supervisor has them.
+std::function<void(std::function<void(result<cluster_stats>)>)> cluster_stats_of(caf::actor_system& system,
+                                                                                 const node_actor& node) {
+  return [&system, node](std::function<void(result<cluster_stats>)> then) {
+    ask<node_stats>(
+        system, node,
+        [then = std::move(then)](result<node_stats> x) {
+          if (x)
+            then(std::move(x->cluster));
+          else
+            then(tl::unexpected<error>(std::move(x.error())));
+        },
+        stats_atom_v);
+  };
+}
+
 handshake::options options_of_handshakes(const config::handshake_config& x) {
   return {x.max_payload_bytes, x.max_wait, x.vllm_draft, x.memory_bytes};
 }
@@ -87,6 +103,56 @@ result<node_http::listening_sockets> node_http::prepare(const config::node_confi
   return out;
 }
 
+admin_options node_http::admin_of(caf::actor_system& system, const node_services& services,
+                                  const std::shared_ptr<const metadata_service>& service,
+                                  const program_facts& program) const {
+  admin_options out;
+  out.version = program.version;
+  out.protocol = protocol_version;
+  out.ready = [ready = ready_, condition = services.condition]() -> result<void> {
+    if (!ready->serving.load(std::memory_order_relaxed))
+      return fail(errc::shutting_down, "the node is stopping");
+    return condition ? condition->ready() : result<void>{};
+  };
+  if (services.condition)
+    out.degradations = [condition = services.condition] { return condition->degradations(); };
+  out.metrics = {source_of(*metrics_), source_of(system, services.node, services.metrics),
+                 source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }),
+                 source_of(services.condition, services.memory, services.disk), source_of_log()};
+  if (services.lmcache)
+    out.metrics.push_back(source_of_lmcache(services.lmcache));
+  if (services.directory)
+    out.metrics.push_back(source_of(system, services.directory));
+  return out;
+}
+
+result<void> node_http::listen(const config::node_config& config, listening_sockets where, router routes,
+                               router handshake_routes) {
+  if (where.all || config.http.has_socket()) {
+    server::listening_sockets open{std::move(where.all), std::nullopt};
+    if (config.http.has_socket()) {
+      // The directory is this node's own by now: an existing socket in it belongs to a dead process.
+      auto made = local_listener::open("http.socket", std::filesystem::absolute(config.data_dir) / config.http.socket);
+      if (!made)
+        return tl::unexpected<error>(std::move(made.error()));
+      socket_ = made->file();
+      open.local = std::move(*made);
+    }
+    auto started = server::start(config.http, std::move(routes), metrics_.get(), std::move(open));
+    if (!started)
+      return tl::unexpected<error>(started.error());
+    server_ = std::move(*started);
+  }
+  if (where.handshakes) {
+    auto started = server::start(server_of(config.handshake.http, config.http.limits), std::move(handshake_routes),
+                                 metrics_.get(), {std::move(where.handshakes), std::nullopt});
+    if (!started)
+      return tl::unexpected<error>(started.error());
+    handshake_server_ = std::move(*started);
+  }
+  return {};
+}
+
 result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
                                                     const config::node_config& config, const program_facts& program,
                                                     bound_socket door) {
@@ -101,79 +167,32 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   std::unique_ptr<node_http> out(new node_http());
   out->ready_ = std::make_shared<readiness>();
   out->metrics_ = std::make_unique<request_metrics>();
+  out->directory_ = services.directory;
   const auto service = std::make_shared<const metadata_service>(system, services.shards, services.namespaces,
                                                                 services.names, services.own_namespaces);
-
-  out->directory_ = services.directory;
-  admin_options admin;
-  admin.version = program.version;
-  admin.protocol = protocol_version;
-  admin.ready = [ready = out->ready_, condition = services.condition]() -> result<void> {
-    if (!ready->serving.load(std::memory_order_relaxed))
-      return fail(errc::shutting_down, "the node is stopping");
-    return condition ? condition->ready() : result<void>{};
-  };
-  if (services.condition)
-    admin.degradations = [condition = services.condition] { return condition->degradations(); };
-  admin.metrics = {source_of(*out->metrics_), source_of(system, services.node, services.metrics),
-                   source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }),
-                   source_of(services.condition, services.memory, services.disk), source_of_log()};
-  if (services.lmcache)
-    admin.metrics.push_back(source_of_lmcache(services.lmcache));
-  if (services.directory)
-    admin.metrics.push_back(source_of(system, services.directory));
+  const auto admin = out->admin_of(system, services, service, program);
   const auto live_status = node_status::status_service::make(system, {services, service, config, program, admin.ready});
   router routes;
   router handshake_routes;
   add_admin_routes(handshake_routes, admin);
-  add_admin_routes(routes, std::move(admin));
+  add_admin_routes(routes, admin);
   if (services.directory)
     handshake::add_routes(where.handshakes ? handshake_routes : routes, system, services.directory,
                           options_of_handshakes(config.handshake));
-  const auto slot_options = options_of_slots(config, services.key_secret, out->metrics_->shared_items());
-  auto native_options = options_of_native(config, services.key_secret, out->metrics_->shared_items());
+  const auto counts = out->metrics_->shared_items();
+  auto native_options = options_of_native(config, services.key_secret, counts);
   if (!config.cluster.name.empty())
-    native_options.cluster = [&system, node = services.node](std::function<void(result<cluster_stats>)> then) {
-      ask<node_stats>(
-          system, node,
-          [then = std::move(then)](result<node_stats> x) {
-            if (x)
-              then(std::move(x->cluster));
-            else
-              then(tl::unexpected<error>(std::move(x.error())));
-          },
-          stats_atom_v);
-    };
+    native_options.cluster = cluster_stats_of(system, services.node);
   native::add_routes(routes, service, native_options);
   node_status::add_routes(routes, live_status);
   page::add_routes(routes);
+  const auto slot_options = options_of_slots(config, services.key_secret, counts);
   if (config.hf3fs.vllm)
     hf3fs::add_routes(routes, service, {slot_options, config.hf3fs.ns, config.hf3fs.world_size});
   if (config.hf3fs.sglang)
     sglang::add_routes(routes, service, {slot_options});
-
-  if (where.all || config.http.has_socket()) {
-    server::listening_sockets open{std::move(where.all), std::nullopt};
-    if (config.http.has_socket()) {
-      // The directory is this node's own by now: an existing socket in it belongs to a dead process.
-      auto made = local_listener::open("http.socket", std::filesystem::absolute(config.data_dir) / config.http.socket);
-      if (!made)
-        return tl::unexpected<error>(std::move(made.error()));
-      out->socket_ = made->file();
-      open.local = std::move(*made);
-    }
-    auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(open));
-    if (!started)
-      return tl::unexpected<error>(started.error());
-    out->server_ = std::move(*started);
-  }
-  if (where.handshakes) {
-    auto started = server::start(server_of(config.handshake.http, config.http.limits), std::move(handshake_routes),
-                                 out->metrics_.get(), {std::move(where.handshakes), std::nullopt});
-    if (!started)
-      return tl::unexpected<error>(started.error());
-    out->handshake_server_ = std::move(*started);
-  }
+  if (auto listens = out->listen(config, std::move(where), std::move(routes), std::move(handshake_routes)); !listens)
+    return tl::unexpected<error>(std::move(listens.error()));
   if (out->server_)
     out->clock_ = node_status::spawn_clock(system, live_status);
   return out;

@@ -15,7 +15,14 @@
 #include <optional>
 #include <string>
 
+namespace troupe {
+class metadata_service;
+}
+
 namespace troupe::http {
+
+class router;
+struct admin_options;
 
 /// The HTTP interface of a node, with all APIs that its config enables. Thread-safe, except for `stop` and the
 /// destructor.
@@ -69,6 +76,13 @@ private:
   struct readiness;
 
   node_http() = default;
+
+  /// What the administrative API shows.
+  admin_options admin_of(caf::actor_system& system, const node_services& services,
+                         const std::shared_ptr<const metadata_service>& service, const program_facts& program) const;
+  /// Starts the servers of these routes.
+  result<void> listen(const config::node_config& config, listening_sockets where, router routes,
+                      router handshake_routes);
 
   std::shared_ptr<readiness> ready_;
   std::unique_ptr<request_metrics> metrics_;
