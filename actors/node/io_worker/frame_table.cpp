@@ -402,49 +402,15 @@ std::string frame_table::check() const {
   std::uint64_t held_back = 0;
   std::uint64_t expendable = 0;
   for (frame_number f = 0; f < frames_.size(); ++f) {
+    if (auto wrong = check_frame(f); !wrong.empty())
+      return "frame " + std::to_string(f) + wrong;
     const auto& x = frames_[f];
-    const auto name = "frame " + std::to_string(f);
     ++counts[static_cast<std::size_t>(x.state)];
     pinned += x.pins > 0 ? 1 : 0;
-    const bool gone = !holds(x.state) || x.state == frame_state::orphaned || x.dropped;
-    attached += gone ? 0 : 1;
+    attached += has_slot(x) ? 1 : 0;
     evictable += x.state == frame_state::clean || x.expendable ? 1 : 0;
     expendable += x.expendable ? 1 : 0;
     held_back += x.held_back ? 1 : 0;
-    if (x.held_back && x.state != frame_state::dirty)
-      return name + " is held back, though it is not dirty";
-    if (x.expendable && (!x.held_back || x.pins > 0))
-      return name + " is expendable, though it is not held back or is pinned";
-    if (!gone && find(x.page.where) != f)
-      return name + " is not found under its slot";
-    const bool readable =
-        x.state == frame_state::dirty || x.state == frame_state::writing || x.state == frame_state::clean;
-    if (resident_ && !gone && resident_->contains(x.page.where.slot) != readable)
-      return name +
-             (readable ? " can be read, and is not reported so" : " cannot be read, and is reported to be in memory");
-    const bool unwritten = x.state == frame_state::dirty || x.state == frame_state::writing;
-    if (resident_ && !gone && resident_->is_written(x.page.where.slot) == unwritten)
-      return name +
-             (unwritten ? " is reported to be in the slab, and is not" : " is in the slab, and is not reported so");
-    if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
-      return name + " is dropped, though no bytes move";
-    if (free_.contains(f) != (x.state == frame_state::free))
-      return name + (free_.contains(f) ? " is listed as free, and is not" : " is free, and is not listed");
-    if (!holds(x.state) && x.pins > 0)
-      return name + " is free and pinned";
-    const auto& in = extents_[f / per_extent_];
-    const bool leaves = f / per_extent_ == emptying_;
-    if (!in.present && x.state != frame_state::absent)
-      return name + " is present, and its extent was given back";
-    if (in.present && x.state == (leaves ? frame_state::free : frame_state::absent))
-      return name +
-             (leaves ? " can take a page, and its extent is being emptied" : " is absent, and its extent is present");
-    if (frame_of_[entry_of_[f]] != f)
-      return name + " has an entry of another frame in the policy";
-    if (x.state == frame_state::filling && x.pins != 1)
-      return name + " is being filled and has " + std::to_string(x.pins) + " pins";
-    if (x.state == frame_state::orphaned && x.pins == 0)
-      return name + " is orphaned and not pinned";
   }
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     const auto all = [&](auto is) {
@@ -471,6 +437,45 @@ std::string frame_table::check() const {
   if (policy_->size() != evictable)
     return "the policy has " + std::to_string(policy_->size()) + " frames of " + std::to_string(evictable);
   return {};
+}
+
+std::string frame_table::check_frame(frame_number f) const {
+  const auto& x = frames_[f];
+  if (x.held_back && x.state != frame_state::dirty)
+    return " is held back, though it is not dirty";
+  if (x.expendable && (!x.held_back || x.pins > 0))
+    return " is expendable, though it is not held back or is pinned";
+  if (has_slot(x) && find(x.page.where) != f)
+    return " is not found under its slot";
+  const bool unwritten = x.state == frame_state::dirty || x.state == frame_state::writing;
+  const bool readable = unwritten || x.state == frame_state::clean;
+  if (resident_ && has_slot(x) && resident_->contains(x.page.where.slot) != readable)
+    return readable ? " can be read, and is not reported so" : " cannot be read, and is reported to be in memory";
+  if (resident_ && has_slot(x) && resident_->is_written(x.page.where.slot) == unwritten)
+    return unwritten ? " is reported to be in the slab, and is not" : " is in the slab, and is not reported so";
+  if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
+    return " is dropped, though no bytes move";
+  if (free_.contains(f) != (x.state == frame_state::free))
+    return free_.contains(f) ? " is listed as free, and is not" : " is free, and is not listed";
+  if (!holds(x.state) && x.pins > 0)
+    return " is free and pinned";
+  const auto& in = extents_[f / per_extent_];
+  const bool leaves = f / per_extent_ == emptying_;
+  if (!in.present && x.state != frame_state::absent)
+    return " is present, and its extent was given back";
+  if (in.present && x.state == (leaves ? frame_state::free : frame_state::absent))
+    return leaves ? " can take a page, and its extent is being emptied" : " is absent, and its extent is present";
+  if (frame_of_[entry_of_[f]] != f)
+    return " has an entry of another frame in the policy";
+  if (x.state == frame_state::filling && x.pins != 1)
+    return " is being filled and has " + std::to_string(x.pins) + " pins";
+  if (x.state == frame_state::orphaned && x.pins == 0)
+    return " is orphaned and not pinned";
+  return {};
+}
+
+bool frame_table::has_slot(const frame& x) noexcept {
+  return holds(x.state) && x.state != frame_state::orphaned && !x.dropped;
 }
 
 } // namespace troupe

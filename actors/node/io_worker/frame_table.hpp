@@ -212,6 +212,10 @@ private:
   static constexpr std::size_t none_ = ~std::size_t{0};
 
   static constexpr bool holds(frame_state x) noexcept { return x != frame_state::free && x != frame_state::absent; }
+  /// Whether its page is found under its slot.
+  static bool has_slot(const frame& x) noexcept;
+  /// What is inconsistent about one frame, as the end of a sentence; else empty.
+  std::string check_frame(frame_number f) const;
   /// Frees the frame, which has neither a pin nor a page.
   void become_free(frame_number f);
   void change(frame_number f, frame_state to) noexcept;
