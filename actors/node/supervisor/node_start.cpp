@@ -374,119 +374,184 @@ private:
   bool is_whole_ = false;
 };
 
-/// As `start_node`; throws where threads, open files or memory run out.
-result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, const config::node_config& options,
-                                                 std::shared_ptr<lmcache::counters> lmcache) {
+/// What a node opens and creates before it has actors.
+struct opened_node {
+  /// The lock, the claim and the gate: destroyed after everything that writes there.
+  io::directory_lock lock;
+  std::unique_ptr<io::claim_keeper> claim{};
+  std::shared_ptr<write_gate> gate{};
+  shared_budget memory{};
+  std::shared_ptr<node_condition> condition = std::make_shared<node_condition>();
+  std::shared_ptr<page_residence> residence = std::make_shared<page_residence>();
+  std::shared_ptr<io::arena_pool> extents{};
+  std::shared_ptr<io::remote_mover> mover{};
+  /// One for all slabs, of the config and of clients; null for none.
+  std::shared_ptr<scrub_pace> pace{};
+  std::vector<opened_rank> ranks{};
+  opened_parts description{};
+  /// Null where the index is in memory only.
+  std::shared_ptr<store::metadata_store> store{};
+  /// Null where lookups are not recorded.
+  std::shared_ptr<request_recorder> recorder{};
+};
+
+result<opened_node> open_node(const config::node_config& options) {
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
     return tl::unexpected<error>(lock.error());
-  // Destroyed after everything that writes there.
   auto claim = claim_data_directory(options);
   if (!claim)
     return tl::unexpected<error>(claim.error());
-  const auto gate = *claim ? (*claim)->gate() : std::shared_ptr<write_gate>();
-  const auto memory = std::make_shared<memory_budget>(options.registry.memory_bytes);
-  const auto condition = std::make_shared<node_condition>();
-  const auto residence = std::make_shared<page_residence>();
-  const auto extents = open_arena(options);
+  opened_node out{.lock = std::move(*lock), .claim = std::move(*claim)};
+  if (out.claim)
+    out.gate = out.claim->gate();
+  out.memory = std::make_shared<memory_budget>(options.registry.memory_bytes);
+  auto extents = open_arena(options);
   if (!extents)
     return tl::unexpected<error>(extents.error());
+  out.extents = std::move(*extents);
   auto mover = open_mover(options.remote);
   if (!mover)
     return tl::unexpected<error>(mover.error());
-  // One pace for all slabs, of the config and of clients.
-  const auto pace = options.storage.scrub_bytes_per_second > 0
-                        ? std::make_shared<scrub_pace>(options.storage.scrub_bytes_per_second)
-                        : std::shared_ptr<scrub_pace>();
-  auto ranks = open_ranks(options, memory, *extents, pace, gate);
+  out.mover = std::move(*mover);
+  if (options.storage.scrub_bytes_per_second > 0)
+    out.pace = std::make_shared<scrub_pace>(options.storage.scrub_bytes_per_second);
+  auto ranks = open_ranks(options, out.memory, out.extents, out.pace, out.gate);
   if (!ranks)
     return tl::unexpected<error>(ranks.error());
-  auto opened = opened_of(*extents, options, *ranks);
-  auto store = open_index(options, gate);
+  out.ranks = std::move(*ranks);
+  out.description = opened_of(out.extents, options, out.ranks);
+  auto store = open_index(options, out.gate);
   if (!store)
     return tl::unexpected<error>(store.error());
+  out.store = std::move(*store);
+  if (options.registry.record_keys > 0)
+    out.recorder = std::make_shared<request_recorder>(options.registry.record_keys);
+  return out;
+}
 
-  // Destroyed before the lock, the claim and the store.
-  begun_node begun(system);
+/// The actors for keys and pages of the config.
+struct storage_actors {
+  metrics_actor meters;
+  memory_broker_actor broker;
+  std::vector<known_rank> ranks;
+};
+
+storage_actors spawn_storage(caf::actor_system& system, const config::node_config& options, opened_node& from,
+                             const std::shared_ptr<request_latencies>& latencies, begun_node& begun) {
+  storage_actors out;
   auto& children = begun.children;
-  children.served = options.namespaces;
-  children.extents = *extents;
-  children.mover = *mover;
-  const auto latencies = std::make_shared<request_latencies>();
-  const auto meters = spawn_actor<metrics>(system, options.node_name, latencies);
-  begun.others.push_back(caf::actor_cast<caf::actor>(meters));
-  const auto recorder = options.registry.record_keys > 0
-                            ? std::make_shared<request_recorder>(options.registry.record_keys)
-                            : std::shared_ptr<request_recorder>();
-  for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition, residence, recorder))
+  out.meters = spawn_actor<metrics>(system, options.node_name, latencies);
+  begun.others.push_back(caf::actor_cast<caf::actor>(out.meters));
+  for (const auto& x : spawn_shards(system, options, out.meters, from.store, from.memory, from.condition,
+                                    from.residence, from.recorder))
     children.add_shard(x);
-  const auto broker = spawn_actor<memory_broker>(system, *extents);
-  begun.others.push_back(caf::actor_cast<caf::actor>(broker));
-  const auto own_ranks =
-      spawn_ranks(system, options, *std::move(ranks), meters, broker, condition, *residence, children);
+  out.broker = spawn_actor<memory_broker>(system, from.extents);
+  begun.others.push_back(caf::actor_cast<caf::actor>(out.broker));
+  out.ranks = spawn_ranks(system, options, std::move(from.ranks), out.meters, out.broker, from.condition,
+                          *from.residence, children);
   children.add(
-      {"the memory broker", caf::actor_cast<caf::actor>(broker), "memory could not be reassigned", false, false});
-  children.add_metrics(meters);
-  introduce(children, own_ranks);
+      {"the memory broker", caf::actor_cast<caf::actor>(out.broker), "memory could not be reassigned", false, false});
+  children.add_metrics(out.meters);
+  introduce(children, out.ranks);
+  return out;
+}
 
-  const auto shared_options = std::make_shared<const config::node_config>(options);
-  const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
-  const auto kept = spawn_with_thread<namespace_manager>(
-      system, "the thread that creates slab files",
-      namespace_manager_options{shared_options, open_namespace_files(shared_options, *extents, gate), disk, memory,
-                                meters, condition, residence, children.shards(), broker, pace});
-  if (!kept)
-    return tl::unexpected<error>(kept.error());
-  const namespace_manager_actor& keeper = *kept;
-  children.add({"the keeper of namespaces that clients create", caf::actor_cast<caf::actor>(keeper),
-                "their slab files could not grow, nor be distinguished from others"});
-  auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);
-  known_namespaces known;
-  if (*store) {
-    auto restored = restore_index(system, **store, run_time, options, own_ranks, gate.get());
-    if (!restored)
-      return tl::unexpected<error>(restored.error());
-    known = std::move(*restored);
-  } else {
-    auto left = leave_index_aside(options, gate.get());
-    if (left)
-      left = notify_shards(system, children.shards(), own_ranks);
-    if (!left)
-      return tl::unexpected<error>(left.error());
-  }
-  if (auto swept = sweep_made_slabs(system, keeper); !swept)
-    return tl::unexpected<error>(swept.error());
-  run_time.made = known.made;
-  for (const auto& x : known.made)
-    children.add_made(x, children.served.size());
-  const auto ns_actor = spawn_actor<namespaces>(system, run_time, known.namespaces, known.ranks);
-  children.add({"the namespaces actor", caf::actor_cast<caf::actor>(ns_actor),
-                "ranks that clients register could not be distinguished from those of others"});
-  children.namespaces = ns_actor;
-  const auto outgoing =
-      std::make_shared<outgoing_budget>(options.actors.max_message_bytes, options.handshake.memory_bytes);
-  const auto handshakes = spawn_directory(system, options, *store, known.handshakes, outgoing, children);
-  node_services services{{},       {},         children.shards(), ns_actor,           meters,
-                         {},       memory,     condition,         key_secret(*store), run_time.names,
-                         disk,     handshakes, *extents,          std::move(lmcache), std::move(opened),
-                         latencies};
-  for (const auto& x : options.namespaces)
-    services.own_namespaces.push_back(x.id());
-  auto all = handles_of(children);
-  auto supervisor = spawn_actor<node>(system, shared_options, children, watch_process,
-                                      node_watch(condition, memory, gate, *extents), services.peers);
-  begun.supervisor = supervisor;
-  services.node = supervisor;
-  services.outgoing = outgoing;
-  services.reception = spawn_actor<reception>(system, supervisor, handshakes, services.roles, outgoing);
-  auto recorded = recorder ? std::make_unique<trace_file>(recorded_trace(options.data_dir), recorder, gate) : nullptr;
-  auto out = std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services),
-                                            std::move(*store), std::move(*lock), std::move(*claim));
+/// What the index knows; without one, the shards are notified of the slots of the config's ranks. Blocks.
+result<known_namespaces> restore(caf::actor_system& system, const config::node_config& options, const opened_node& from,
+                                 const namespaces_config& run_time, const storage_actors& storage,
+                                 const node_children& children) {
+  if (from.store)
+    return restore_index(system, *from.store, run_time, options, storage.ranks, from.gate.get());
+  auto left = leave_index_aside(options, from.gate.get());
+  if (left)
+    left = notify_shards(system, children.shards(), storage.ranks);
+  if (!left)
+    return tl::unexpected<error>(left.error());
+  return known_namespaces{};
+}
+
+/// The node whose actors all run.
+std::unique_ptr<running_node> run(opened_node& opened, const config::node_config& options, begun_node& begun,
+                                  node_services services) {
+  auto recorded = opened.recorder
+                      ? std::make_unique<trace_file>(recorded_trace(options.data_dir), opened.recorder, opened.gate)
+                      : nullptr;
+  const auto condition = opened.condition;
+  auto out = std::make_unique<running_node>(begun.supervisor, handles_of(begun.children), std::move(services),
+                                            std::move(opened.store), std::move(opened.lock), std::move(opened.claim));
   watch_claim(out->claim(), options.data_dir, condition);
   if (recorded)
     out->record(std::move(recorded));
   begun.is_whole();
   return out;
+}
+
+/// As `start_node`; throws where threads, open files or memory run out.
+result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, const config::node_config& options,
+                                                 std::shared_ptr<lmcache::counters> lmcache) {
+  auto opened = open_node(options);
+  if (!opened)
+    return tl::unexpected<error>(opened.error());
+  // Destroyed before the lock, the claim and the store.
+  begun_node begun(system);
+  auto& children = begun.children;
+  children.served = options.namespaces;
+  children.extents = opened->extents;
+  children.mover = opened->mover;
+  const auto latencies = std::make_shared<request_latencies>();
+  const auto storage = spawn_storage(system, options, *opened, latencies, begun);
+
+  const auto shared_options = std::make_shared<const config::node_config>(options);
+  const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
+  const auto kept = spawn_with_thread<namespace_manager>(
+      system, "the thread that creates slab files",
+      namespace_manager_options{shared_options, open_namespace_files(shared_options, opened->extents, opened->gate),
+                                disk, opened->memory, storage.meters, opened->condition, opened->residence,
+                                children.shards(), storage.broker, opened->pace});
+  if (!kept)
+    return tl::unexpected<error>(kept.error());
+  const namespace_manager_actor& keeper = *kept;
+  children.add({"the keeper of namespaces that clients create", caf::actor_cast<caf::actor>(keeper),
+                "their slab files could not grow, nor be distinguished from others"});
+  auto run_time = config_of_namespaces(shared_options, children, storage.ranks, opened->memory, keeper);
+  const auto known = restore(system, options, *opened, run_time, storage, children);
+  if (!known)
+    return tl::unexpected<error>(known.error());
+  if (auto swept = sweep_made_slabs(system, keeper); !swept)
+    return tl::unexpected<error>(swept.error());
+  run_time.made = known->made;
+  for (const auto& x : known->made)
+    children.add_made(x, children.served.size());
+  children.namespaces = spawn_actor<namespaces>(system, run_time, known->namespaces, known->ranks);
+  children.add({"the namespaces actor", caf::actor_cast<caf::actor>(children.namespaces),
+                "ranks that clients register could not be distinguished from those of others"});
+
+  node_services services;
+  services.shards = children.shards();
+  services.namespaces = children.namespaces;
+  services.metrics = storage.meters;
+  for (const auto& x : options.namespaces)
+    services.own_namespaces.push_back(x.id());
+  services.memory = opened->memory;
+  services.condition = opened->condition;
+  services.key_secret = key_secret(opened->store);
+  services.names = run_time.names;
+  services.disk = disk;
+  services.outgoing =
+      std::make_shared<outgoing_budget>(options.actors.max_message_bytes, options.handshake.memory_bytes);
+  services.directory = spawn_directory(system, options, opened->store, known->handshakes, services.outgoing, children);
+  services.extents = opened->extents;
+  services.lmcache = std::move(lmcache);
+  services.opened = std::move(opened->description);
+  services.latencies = latencies;
+  begun.supervisor =
+      spawn_actor<node>(system, shared_options, children, watch_process,
+                        node_watch(opened->condition, opened->memory, opened->gate, opened->extents), services.peers);
+  services.node = begun.supervisor;
+  services.reception =
+      spawn_actor<reception>(system, begun.supervisor, services.directory, services.roles, services.outgoing);
+  return run(*opened, options, begun, std::move(services));
 }
 
 } // namespace
