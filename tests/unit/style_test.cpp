@@ -1,4 +1,5 @@
 #include "tests/catch.hpp"
+#include "tests/unit/code_sizes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -25,6 +26,22 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t max_columns = 120;
 constexpr std::size_t max_lines = 600;
+constexpr std::size_t max_function_lines = 70;
+constexpr std::size_t max_members = 25;
+
+/// Functions and classes that are larger, with their size. Numbers only become smaller, and entries fewer: the lists of
+/// messages are as long as there are messages, and the classes are to be divided.
+const std::map<std::string, std::size_t> larger_ones{
+    {"actors/client/link/link_state.hpp: link_state", 26},
+    {"actors/cluster/etcd/etcd_rules.hpp: etcd_rules", 27},
+    {"actors/lmcache/lmcache_server.hpp: lmcache_server", 26},
+    {"actors/node/allocator/allocator_state.hpp: allocator_state", 26},
+    {"actors/node/io_worker/io_worker.cpp: io_worker::make_behavior", 112},
+    {"actors/node/io_worker/io_worker_state.hpp: io_worker_state", 54},
+    {"actors/node/registry/key_space.hpp: key_space", 29},
+    {"actors/node/registry/registry.cpp: registry::make_behavior", 139},
+    {"http/server/connection.hpp: connection", 30},
+};
 
 /// The folders that may include CAF; all others must not depend on actors. Files with rules in these folders are
 /// identified by their library.
@@ -99,6 +116,40 @@ bool in_any(std::string_view path, const auto& folders) {
 std::string_view included(std::string_view line) {
   constexpr std::string_view directive = "#include ";
   return line.starts_with(directive) ? line.substr(directive.size()) : std::string_view{};
+}
+
+bool is_product(std::string_view path) {
+  return is_cpp(path) && !path.starts_with("tests/") && !path.starts_with("bench/");
+}
+
+/// Functions and classes above their limits, by file and name, with their sizes.
+std::map<std::string, std::size_t> too_large(const source_tree& tree) {
+  std::map<std::string, std::size_t> out;
+  for (const auto& [path, text] : tree) {
+    if (!is_product(path))
+      continue;
+    for (const auto& x : troupe::test::functions_of(text))
+      if (x.size > max_function_lines)
+        out[concat({path, ": ", x.name})] = x.size;
+    for (const auto& x : troupe::test::classes_of(text))
+      if (x.size > max_members)
+        out[concat({path, ": ", x.name})] = x.size;
+  }
+  return out;
+}
+
+std::vector<std::string> check_sizes(const std::map<std::string, std::size_t>& found,
+                                     const std::map<std::string, std::size_t>& allowed) {
+  std::vector<std::string> out;
+  for (const auto& [name, size] : found)
+    if (const auto known = allowed.find(name); known == allowed.end() || size > known->second)
+      out.push_back(
+          concat({name, ": ", std::to_string(size), ", while ", std::to_string(max_function_lines),
+                  " lines of a function and ", std::to_string(max_members), " members of a class are the limit"}));
+  for (const auto& [name, size] : allowed)
+    if (const auto known = found.find(name); known == found.end() || known->second < size)
+      out.push_back(concat({name, ": is smaller now: lower its number in larger_ones, or remove it"}));
+  return out;
 }
 
 std::vector<std::string> includes_of(const std::string& text) {
@@ -342,6 +393,17 @@ TEST_CASE("Every file keeps to the layout", "[style]") {
   for (const auto& [path, text] : sources())
     expect_none(check_layout(path, text));
   SUCCEED();
+}
+
+TEST_CASE("No function or class is too large, but for those listed", "[style]") {
+  if (!have_sources())
+    return;
+  expect_none(check_sizes(too_large(sources()), larger_ones));
+  // The list only shrinks.
+  CHECK(check_sizes({{"a", 80}}, {{"a", 80}}).empty());
+  CHECK(check_sizes({{"a", 81}}, {{"a", 80}}).size() == 1);
+  CHECK(check_sizes({{"a", 79}}, {{"a", 80}}).size() == 1);
+  CHECK(check_sizes({}, {{"a", 80}}).size() == 1);
 }
 
 TEST_CASE("Every test case has a name that ctest can run", "[style]") {
