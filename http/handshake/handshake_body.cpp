@@ -1,5 +1,6 @@
 #include "http/handshake/handshake_body.hpp"
 
+#include "base/base64.hpp"
 #include "base/error.hpp"
 #include "config/units.hpp"
 #include "http/server/json_text.hpp"
@@ -255,21 +256,6 @@ response too_many_answers() {
   auto out = response::failure(status::service_unavailable,
                                "the answers that are being sent have reached their limit; try again in a moment");
   out.add_header("Retry-After", "1");
-  return out;
-}
-
-std::string to_base64(std::string_view bytes) {
-  constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t x = 0;
-    const auto part = bytes.substr(i, 3);
-    for (std::size_t k = 0; k < 3; ++k)
-      x = (x << 8U) | (k < part.size() ? static_cast<unsigned char>(part[k]) : 0U);
-    for (std::size_t k = 0; k < 4; ++k)
-      out += k <= part.size() ? alphabet[(x >> (18 - 6 * k)) & 63U] : '=';
-  }
   return out;
 }
 

@@ -55,7 +55,4 @@ std::uint64_t answer_bytes(const handshake_fetch_reply& x, bool as_json);
 /// The answer to a fetch for which there is no room now.
 response too_many_answers();
 
-/// Standard alphabet, padded.
-std::string to_base64(std::string_view bytes);
-
 } // namespace troupe::http::handshake

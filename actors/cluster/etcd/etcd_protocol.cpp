@@ -1,5 +1,7 @@
 #include "actors/cluster/etcd/etcd_protocol.hpp"
 
+#include "base/base64.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -15,48 +17,12 @@ namespace {
 
 using json = nlohmann::json;
 
-constexpr std::string_view digits64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// The limit of a node name in an entry.
 constexpr std::size_t max_node_name = 256;
 /// The most characters of etcd's refusal that go into the log.
 constexpr std::size_t max_refusal = 200;
 /// The limit of a token, which is a few words or a JWT.
 constexpr std::size_t max_token_bytes = std::size_t{8} << 10U;
-
-std::string to_base64(std::string_view bytes) {
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t group = 0;
-    const auto count = std::min<std::size_t>(3, bytes.size() - i);
-    for (std::size_t k = 0; k < 3; ++k)
-      group = group << 8U | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    for (std::size_t k = 0; k < 4; ++k)
-      out += k <= count ? digits64[group >> (18U - 6U * k) & 63U] : '=';
-  }
-  return out;
-}
-
-std::optional<std::string> from_base64(std::string_view text) {
-  if (text.size() % 4 != 0)
-    return std::nullopt;
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); i += 4) {
-    std::size_t count = 4;
-    if (i + 4 == text.size())
-      while (count > 2 && text[i + count - 1] == '=')
-        --count;
-    std::uint32_t group = 0;
-    for (std::size_t k = 0; k < 4; ++k) {
-      const auto value = k < count ? digits64.find(text[i + k]) : 0;
-      if (value == std::string_view::npos)
-        return std::nullopt;
-      group = group << 6U | static_cast<std::uint32_t>(value);
-    }
-    for (std::size_t k = 0; k + 1 < count; ++k)
-      out += static_cast<char>(group >> (16U - 8U * k) & 255U);
-  }
-  return out;
-}
 
 /// The first key after all those with the prefix.
 std::string end_of(std::string prefix) {
