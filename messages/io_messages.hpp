@@ -49,6 +49,32 @@ struct remote_news {
   std::string text{};
 };
 
+/// Counts of transfers between a node and memory of clients on other hosts, including other nodes: of a whole node
+/// since its start, or of one remote worker.
+struct remote_stats {
+  /// From here to there, as in loads; then the other way, as in saves.
+  std::uint64_t put_pages = 0;
+  std::uint64_t got_pages = 0;
+  std::uint64_t put_bytes = 0;
+  std::uint64_t got_bytes = 0;
+  /// Pages that did not arrive, or did not verify.
+  std::uint64_t put_failures = 0;
+  std::uint64_t got_failures = 0;
+  /// How often the memory of an attached client was lost.
+  std::uint64_t lost = 0;
+
+  remote_stats& operator+=(const remote_stats& x) noexcept {
+    put_pages += x.put_pages;
+    got_pages += x.got_pages;
+    put_bytes += x.put_bytes;
+    got_bytes += x.got_bytes;
+    put_failures += x.put_failures;
+    got_failures += x.got_failures;
+    lost += x.lost;
+    return *this;
+  }
+};
+
 /// A pin: the frames of these pages belong to the client until it reports that it has finished with them, or has ended
 /// for certain. Numbers are unique in the life of a node.
 using pin_number = std::uint64_t;

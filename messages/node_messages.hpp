@@ -233,20 +233,6 @@ struct client_stats {
   duration attached_for{};
 };
 
-/// Transfers between a node and memory of clients on other hosts, including other nodes, since its start.
-struct remote_stats {
-  /// From here to there, as in loads; then the other way, as in saves.
-  std::uint64_t put_pages = 0;
-  std::uint64_t got_pages = 0;
-  std::uint64_t put_bytes = 0;
-  std::uint64_t got_bytes = 0;
-  /// Pages that did not arrive, or did not verify.
-  std::uint64_t put_failures = 0;
-  std::uint64_t got_failures = 0;
-  /// How often the memory of an attached client was lost.
-  std::uint64_t lost = 0;
-};
-
 struct node_stats {
   registry_stats registry;
   std::vector<rank_stats> ranks;

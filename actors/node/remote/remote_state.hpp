@@ -28,19 +28,6 @@ struct remote_options {
   std::uint32_t frames_max = 1U << 20U;
 };
 
-/// Counters of moved pages: put into the client's memory for a load, and got from there for a save.
-struct remote_counts {
-  std::uint64_t put_pages = 0;
-  std::uint64_t got_pages = 0;
-  std::uint64_t put_bytes = 0;
-  std::uint64_t got_bytes = 0;
-  /// Pages that did not arrive, or failed verification.
-  std::uint64_t put_failures = 0;
-  std::uint64_t got_failures = 0;
-  /// Losses of the memory while the client was attached.
-  std::uint64_t lost = 0;
-};
-
 /// The number of one call of the client, or of the transport. Never reused.
 using remote_job = std::uint64_t;
 
@@ -168,7 +155,7 @@ public:
   std::vector<remote_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
   /// Returns the counters since the last call.
-  remote_counts take_counts() noexcept { return std::exchange(counts_, {}); }
+  remote_stats take_counts() noexcept { return std::exchange(counts_, {}); }
 
   std::uint64_t bytes_under_way() const noexcept { return bytes_under_way_; }
   std::size_t free_frames() const noexcept { return free_.size(); }
@@ -220,7 +207,7 @@ private:
   }
 
   remote_options options_;
-  remote_counts counts_;
+  remote_stats counts_;
   phase phase_ = phase::unbound;
   bool ended_ = false;
   bool has_peer_ = false;
