@@ -174,26 +174,26 @@ cluster_stats cluster::stats() const {
     out.etcd = etcd_->stats();
   for (const auto i : members_.numbers()) {
     const auto counts = fetching_.counts(i);
-    out.peers.push_back({members_.address(i),
-                         members_.card(i).node,
-                         members_.card(i).incarnation,
-                         members_.is_up(i),
-                         members_.is_self(i),
-                         members_.trouble(i),
-                         rules_.open_sessions(i),
-                         counts.asked,
-                         counts.had,
-                         counts.late,
-                         counts.pages,
-                         counts.bytes,
-                         counts.failed,
-                         learning_.learned_from(i),
-                         counts.file_pages,
-                         counts.file_bytes,
-                         counts.files_stale,
-                         counts.files_damaged,
-                         counts.files_failed,
-                         microseconds_of(members_.lag(i))});
+    out.peers.push_back({.address = members_.address(i),
+                         .node = members_.card(i).node,
+                         .incarnation = members_.card(i).incarnation,
+                         .up = members_.is_up(i),
+                         .self = members_.is_self(i),
+                         .trouble = members_.trouble(i),
+                         .namespaces = rules_.open_sessions(i),
+                         .asked = counts.asked,
+                         .had = counts.had,
+                         .late = counts.late,
+                         .pages = counts.pages,
+                         .bytes = counts.bytes,
+                         .failed = counts.failed,
+                         .learned_keys = learning_.learned_from(i),
+                         .file_pages = counts.file_pages,
+                         .file_bytes = counts.file_bytes,
+                         .files_stale = counts.files_stale,
+                         .files_damaged = counts.files_damaged,
+                         .files_failed = counts.files_failed,
+                         .lag_us = microseconds_of(members_.lag(i))});
   }
   return out;
 }

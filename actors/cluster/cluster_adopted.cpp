@@ -105,8 +105,14 @@ void cluster::add_adopted(cluster_stats& to) const {
   to.adopted_failed = adopted_failed_;
   for (const auto& [number, x] : adopted_) {
     const auto counts = fetching_.counts(number);
-    to.adopted.push_back(
-        {x.name, x.own, x.index->keys(), counts.asked, counts.had, counts.pages, counts.bytes, counts.failed});
+    to.adopted.push_back({.node = x.name,
+                          .own = x.own,
+                          .keys = x.index->keys(),
+                          .asked = counts.asked,
+                          .had = counts.had,
+                          .pages = counts.pages,
+                          .bytes = counts.bytes,
+                          .failed = counts.failed});
     to.adopted_pages += counts.pages;
     to.adopted_failed += counts.failed;
   }

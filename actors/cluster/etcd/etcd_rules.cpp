@@ -369,11 +369,15 @@ void etcd_rules::say_state(condition was) {
 }
 
 etcd_stats etcd_rules::stats() const {
-  return {options_.endpoints, trouble().empty() && (was_listed_ || put_),
-          trouble(),          put_,
-          nodes_.size(),      senseless_.size(),
-          requests_,          failed_,
-          leases_lost_};
+  return {.endpoints = options_.endpoints,
+          .up = trouble().empty() && (was_listed_ || put_),
+          .trouble = trouble(),
+          .registered = put_,
+          .listed = nodes_.size(),
+          .senseless = senseless_.size(),
+          .requests = requests_,
+          .failed = failed_,
+          .leases_lost = leases_lost_};
 }
 
 std::optional<etcd_request> etcd_rules::deregistration() const {
