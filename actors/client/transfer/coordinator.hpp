@@ -45,10 +45,15 @@ protected:
         [this](bind_atom, const coordinator_binding& node) -> caf::result<void> {
           if (auto bad = check(node))
             return to_caf(*bad);
-          this->bind(node.shards, transfer::node_binding{
-                                      node.owner, node.ticket_stream, static_cast<std::uint32_t>(node.shards.size()),
-                                      node.limits.batch_keys, node.limits.batch_pages, node.limits.reservation,
-                                      node.limits.lease, node.window_pages, reads_slabs_ && !node.slab.path.empty()});
+          this->bind(node.shards, transfer::node_binding{.owner = node.owner,
+                                                         .ticket_stream = node.ticket_stream,
+                                                         .shard_count = static_cast<std::uint32_t>(node.shards.size()),
+                                                         .batch_keys_max = node.limits.batch_keys,
+                                                         .batch_pages_max = node.limits.batch_pages,
+                                                         .reservation_max = node.limits.reservation,
+                                                         .lease_max = node.limits.lease,
+                                                         .window_pages = node.window_pages,
+                                                         .shares_slab = reads_slabs_ && !node.slab.path.empty()});
           worker_ = node.worker;
           slab_ = node.slab;
           return caf::unit;

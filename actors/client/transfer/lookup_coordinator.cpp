@@ -19,9 +19,13 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
       [this](bind_atom, const lookup_binding& node) -> caf::result<void> {
         if (auto bad = check_node(node))
           return to_caf(*bad);
-        bind(node.shards, lookup_state::binding{node.owner, node.ticket_stream, node.ns,
-                                                static_cast<std::uint32_t>(node.shards.size()), node.limits.batch_keys,
-                                                node.limits.lease, node.cluster != nullptr});
+        bind(node.shards, lookup_state::binding{.owner = node.owner,
+                                                .ticket_stream = node.ticket_stream,
+                                                .ns = node.ns,
+                                                .shard_count = static_cast<std::uint32_t>(node.shards.size()),
+                                                .batch_keys_max = node.limits.batch_keys,
+                                                .lease_max = node.limits.lease,
+                                                .has_peers = node.cluster != nullptr});
         cluster_ = node.cluster;
         return caf::unit;
       },

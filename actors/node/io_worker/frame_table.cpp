@@ -172,7 +172,7 @@ frame_number frame_table::take(const page_ref& page, frame_state as) {
   const auto f = free_.take();
   change(f, as);
   auto& x = frames_[f];
-  x = frame{page, 0, x.turn + 1, as, false, false, false, false, now_};
+  x = frame{.page = page, .turn = x.turn + 1, .state = as, .used_at = now_};
   by_slot_.emplace(page.where.slot, f);
   pin(f);
   return f;

@@ -101,7 +101,10 @@ io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_r
   const auto id = ++last_request_;
   const auto pages = work.pages.size();
   auto& r = requests_open_[id];
-  r = {owner, fetch, now + std::min(work.patience, options_.deadline_max), work.pages.items, {}, {}, {}, 0};
+  r.owner = owner;
+  r.fetch = fetch;
+  r.deadline = now + std::min(work.patience, options_.deadline_max);
+  r.pages = work.pages.items;
   r.reply.resize(pages);
   r.frames.resize(pages, no_frame);
   asked_[owner] += pages;

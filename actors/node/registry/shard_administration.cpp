@@ -131,9 +131,15 @@ result<void> shard_administration::add_namespace(const namespace_spec& spec, con
     return namespaces_.refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would exceed the limit of " +
                                                          std::to_string(how.max_namespaces) +
                                                          " namespaces; remove one, or raise registry.max_namespaces"});
-  auto added =
-      std::make_unique<key_space>(key_space::settings{spec, options, how.shard, how.shard_count, how.hash_seed,
-                                                      how.change_feed, how.children_hold, how.memory, how.eviction});
+  auto added = std::make_unique<key_space>(key_space::settings{.spec = spec,
+                                                               .options = options,
+                                                               .shard = how.shard,
+                                                               .shard_count = how.shard_count,
+                                                               .hash_seed = how.hash_seed,
+                                                               .change_feed = how.change_feed,
+                                                               .children_hold = how.children_hold,
+                                                               .memory = how.memory,
+                                                               .eviction = how.eviction});
   added->account();
   namespaces_.add(std::move(added));
   return {};
@@ -285,9 +291,15 @@ result<describe_reply> shard_administration::describe(const describe_request& re
   namespaces_.for_each([&](std::uint32_t number, const key_space& ns) {
     if (removals_.contains(ns.id()) || (!request.ns.is_null() && request.ns != ns.id()))
       return;
-    namespace_info info{
-        ns.spec(), ns.options(), ns.keys(),   ns.complete_keys(), ns.evicted_keys(), leases_.count_in(number),
-        0,         {},           ns.lookups()};
+    namespace_info info{.spec = ns.spec(),
+                        .options = ns.options(),
+                        .keys = ns.keys(),
+                        .complete_keys = ns.complete_keys(),
+                        .evicted_keys = ns.evicted_keys(),
+                        .leases = leases_.count_in(number),
+                        .reservations = 0,
+                        .ranks = {},
+                        .lookups = ns.lookups()};
     for (const auto rank : ns.ranks()) {
       info.ranks.items.push_back(ns.info_of(rank));
       info.reservations += info.ranks.items.back().reserved;

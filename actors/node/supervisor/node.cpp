@@ -279,20 +279,16 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
   if (!arrived)
     return tl::unexpected<error>(arrived.error());
   monitor(link);
-  auto& attached = clients_
-                       .emplace(arrived->owner, client{link,
-                                                       number,
-                                                       {},
-                                                       std::move(from.process),
-                                                       {},
-                                                       {},
-                                                       arrived->ns,
-                                                       from.elsewhere,
-                                                       from.ends_itself,
-                                                       !wanted.cluster.empty()})
-                       .first->second;
-  attached.name = wanted.client_name;
-  attached.process_id = from.number;
+  auto& attached = clients_[arrived->owner];
+  attached = {.handle = link,
+              .number = number,
+              .process = std::move(from.process),
+              .ns = arrived->ns,
+              .elsewhere = from.elsewhere,
+              .ends_itself = from.ends_itself,
+              .is_node = !wanted.cluster.empty(),
+              .name = wanted.client_name,
+              .process_id = from.number};
   attached.since = clock().now();
   const auto& ns = children_.served[arrived->ns];
   attach_reply reply;
@@ -351,9 +347,17 @@ void node::welcome_elsewhere(client& x, std::size_t ns, attach_reply& reply) {
     if (rank.ns != ns)
       continue;
     ++*presence;
-    x.remotes.push_back(spawn_actor<remote_worker>(
-        system(), remote_worker_parts{reply.owner, reply.ns_id, rank.rank, page_bytes, rank.worker, node_actor(this),
-                                      children_.extents, children_.mover, presence, how, remote_totals_}));
+    x.remotes.push_back(spawn_actor<remote_worker>(system(), remote_worker_parts{.owner = reply.owner,
+                                                                                 .ns = reply.ns_id,
+                                                                                 .rank = rank.rank,
+                                                                                 .page_bytes = page_bytes,
+                                                                                 .worker = rank.worker,
+                                                                                 .node = node_actor(this),
+                                                                                 .extents = children_.extents,
+                                                                                 .mover = children_.mover,
+                                                                                 .presence = presence,
+                                                                                 .options = how,
+                                                                                 .totals = remote_totals_}));
     x.workers.push_back(spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(),
                                                    x.handle.node(), x.remotes.back()));
     reply.ranks.push_back({rank.rank, rank.slots, x.workers.back(), x.is_node ? rank.slab : shared_slab{}});
@@ -414,14 +418,16 @@ void node::release_disconnected() {
     // forwarded may still arrive after the notice of disconnection: an io worker remembers disconnected clients, and at
     // a shard such a hold expires.
     const auto left = clients_.extract(gone.owner);
-    demonitor(left.mapped().handle.address());
-    end_proxies(left.mapped());
-    const auto& disconnected =
-        disconnected_
-            .emplace(gone.owner, disconnected_client{std::move(left.mapped().process), left.mapped().ns, false,
-                                                     left.mapped().elsewhere, std::move(left.mapped().remotes),
-                                                     left.mapped().name, left.mapped().process_id})
-            .first->second;
+    auto& was = left.mapped();
+    demonitor(was.handle.address());
+    end_proxies(was);
+    auto& disconnected = disconnected_[gone.owner];
+    disconnected = {.process = std::move(was.process),
+                    .ns = was.ns,
+                    .elsewhere = was.elsewhere,
+                    .remotes = std::move(was.remotes),
+                    .name = std::move(was.name),
+                    .process_id = was.process_id};
     for (const auto& remote : disconnected.remotes)
       send(remote, unbind_atom_v, gone.owner);
     for (const auto& x : children_.all())

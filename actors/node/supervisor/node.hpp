@@ -49,11 +49,11 @@ private:
   struct client {
     caf::actor handle;
     link_number number = 0;
-    std::shared_ptr<client_rights> rights;
+    std::shared_ptr<client_rights> rights{};
     /// Null if the client itself has to report that it is quiesced.
     std::unique_ptr<watched_process> process;
-    std::vector<client_shard_actor> shards;
-    std::vector<client_worker_actor> workers;
+    std::vector<client_shard_actor> shards{};
+    std::vector<client_worker_actor> workers{};
     std::size_t ns = 0;
     /// The client cannot map the arena, because it attaches over TCP or from another host; `remotes` then has one
     /// worker for each rank.

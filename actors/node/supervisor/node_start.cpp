@@ -506,9 +506,16 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
   const auto kept = spawn_with_thread<namespace_manager>(
       system, "the thread that creates slab files",
-      namespace_manager_options{shared_options, open_namespace_files(shared_options, opened->extents, opened->gate),
-                                disk, opened->memory, storage.meters, opened->condition, opened->residence,
-                                children.shards(), storage.broker, opened->pace});
+      namespace_manager_options{.config = shared_options,
+                                .files = open_namespace_files(shared_options, opened->extents, opened->gate),
+                                .disk = disk,
+                                .memory = opened->memory,
+                                .meters = storage.meters,
+                                .condition = opened->condition,
+                                .residence = opened->residence,
+                                .shards = children.shards(),
+                                .broker = storage.broker,
+                                .pace = opened->pace});
   if (!kept)
     return tl::unexpected<error>(kept.error());
   const namespace_manager_actor& keeper = *kept;
