@@ -7,17 +7,14 @@
 namespace troupe {
 
 result<void> memory_budget::take(std::uint64_t bytes, std::string_view what) {
-  const auto most = lasting_part(limit_);
-  auto taken = used();
-  for (;;) {
-    if (taken > most || bytes > most - taken)
-      return fail(errc::no_memory, std::string(what) + " would take " + size_text(bytes) + " of memory; " +
-                                       size_text(taken) + " are in use, of " + size_text(most) +
-                                       " that ranks and keys may have of registry.memory_bytes (" + size_text(limit_) +
-                                       "): ask for less, remove what is no longer used, " + "or raise it");
-    if (used_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed))
-      return {};
-  }
+  const auto most = lasting_part(limit());
+  std::uint64_t taken = 0;
+  if (bytes_.take_within(most, bytes, taken))
+    return {};
+  return fail(errc::no_memory, std::string(what) + " would take " + size_text(bytes) + " of memory; " +
+                                   size_text(taken) + " are in use, of " + size_text(most) +
+                                   " that ranks and keys may have of registry.memory_bytes (" + size_text(limit()) +
+                                   "): ask for less, remove what is no longer used, " + "or raise it");
 }
 
 result<memory_share> memory_share::of(const shared_budget& budget, std::uint64_t bytes, std::string_view what) {

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "base/byte_budget.hpp"
 #include "base/error.hpp"
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -15,27 +15,25 @@ namespace troupe {
 /// Thread-safe.
 class memory_budget {
 public:
-  explicit memory_budget(std::uint64_t limit) : limit_(limit) {}
-  memory_budget(const memory_budget&) = delete;
-  memory_budget& operator=(const memory_budget&) = delete;
+  explicit memory_budget(std::uint64_t limit) : bytes_(limit) {}
 
   /// Reserves bytes; must be called before they are allocated. Error: `no_memory`, with a sentence, if that would
   /// exceed the bound; then nothing has changed.
   result<void> take(std::uint64_t bytes, std::string_view what);
 
   /// Counts bytes that are allocated already, also beyond the limit.
-  void take_anyway(std::uint64_t bytes) noexcept { used_.fetch_add(bytes, std::memory_order_relaxed); }
+  void take_anyway(std::uint64_t bytes) noexcept { bytes_.take_anyway(bytes); }
 
-  void give_back(std::uint64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void give_back(std::uint64_t bytes) noexcept { bytes_.give_back(bytes); }
 
   /// Whether so many more bytes would fit now: beside the part for leases, or in all.
-  bool has_room(std::uint64_t bytes) const noexcept { return fits(bytes, lasting_part(limit_)); }
-  bool has_room_for_leases(std::uint64_t bytes) const noexcept { return fits(bytes, limit_); }
+  bool has_room(std::uint64_t bytes) const noexcept { return fits(bytes, lasting_part(limit())); }
+  bool has_room_for_leases(std::uint64_t bytes) const noexcept { return fits(bytes, limit()); }
 
-  std::uint64_t limit() const noexcept { return limit_; }
+  std::uint64_t limit() const noexcept { return bytes_.limit(); }
   /// The part of a limit for ranks and keys.
   static constexpr std::uint64_t lasting_part(std::uint64_t limit) noexcept { return limit - limit / 8; }
-  std::uint64_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  std::uint64_t used() const noexcept { return bytes_.used(); }
 
 private:
   bool fits(std::uint64_t bytes, std::uint64_t limit) const noexcept {
@@ -43,8 +41,7 @@ private:
     return taken <= limit && bytes <= limit - taken;
   }
 
-  std::uint64_t limit_;
-  std::atomic<std::uint64_t> used_{0};
+  byte_budget bytes_;
 };
 
 /// Null means no limit.

@@ -1,7 +1,7 @@
 #include "fuzz/requests.hpp"
 
+#include "base/byte_budget.hpp"
 #include "fuzz/check.hpp"
-#include "http/server/body_budget.hpp"
 #include "http/server/request_reader.hpp"
 
 #include <algorithm>
@@ -13,7 +13,6 @@ namespace troupe::fuzz {
 
 namespace {
 
-using http::body_budget;
 using http::request_reader;
 
 constexpr std::uint64_t most_header = 1024;
@@ -52,7 +51,7 @@ std::string all_of(request_reader& reader) {
 
 /// Each piece has the length that `next` returns, at least 1.
 template <class Next>
-conversation read(std::string_view text, body_budget* budget, Next next) {
+conversation read(std::string_view text, byte_budget* budget, Next next) {
   request_reader reader(most_header, budget);
   conversation out;
   for (bool is_over = false; !is_over;) {
@@ -99,11 +98,11 @@ int read_requests(std::string_view text) {
   const auto odd = [&] { return text.empty() ? 1 : static_cast<unsigned char>(text[at++ % text.size()]) % 37U; };
   demand(agree(whole, read(text, nullptr, odd)), "pieces are read differently from the whole");
   {
-    body_budget plenty(1'000'000);
+    byte_budget plenty(1'000'000);
     demand(agree(whole, read(text, &plenty, [] { return 700; })), "with a memory budget the text is read differently");
     demand(plenty.used() == 0, "memory that was not released");
   }
-  body_budget none(0);
+  byte_budget none(0);
   const auto poor = read(text, &none, [] { return 700; });
   demand(none.used() == 0, "use of memory beyond the budget");
   demand(agree(whole, poor) || poor.failure == 503, "without memory the text is read differently");

@@ -1,10 +1,9 @@
 #include "http/handshake/handshake.hpp"
 
 #include "actors/support/ask.hpp"
+#include "base/byte_budget.hpp"
 #include "http/handshake/handshake_body.hpp"
-#include "http/server/body_budget.hpp"
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -18,12 +17,11 @@ namespace {
 /// State shared by all routes; lives as long as the last pending request.
 struct directory_parts {
   directory_parts(caf::actor_system& s, directory_actor d, std::uint64_t answers)
-      : system(s), directory(std::move(d)), answer_bytes_max(answers), answers_under_way(answers) {}
+      : system(s), directory(std::move(d)), answers_under_way(std::make_shared<byte_budget>(answers)) {}
 
   caf::actor_system& system;
   const directory_actor directory;
-  const std::uint64_t answer_bytes_max;
-  mutable body_budget answers_under_way;
+  const std::shared_ptr<byte_budget> answers_under_way;
 };
 
 using parts_ptr = std::shared_ptr<const directory_parts>;
@@ -44,27 +42,13 @@ void answer_with(const parts_ptr& parts, const shared_responder& reply, Request 
       std::move(x));
 }
 
-/// Reserves room for an answer during the lifetime of the result; null: none is free now. An answer that is larger than
-/// the whole budget is admitted alone.
-std::shared_ptr<const void> take_room(const parts_ptr& parts, std::uint64_t bytes) {
-  struct claim {
-    parts_ptr keep;
-    body_claim bytes;
-  };
-  bytes = std::min(bytes, parts->answer_bytes_max);
-  if (!parts->answers_under_way.take(bytes))
-    return nullptr;
-  return std::shared_ptr<const void>(new claim{parts, {parts->answers_under_way, bytes}},
-                                     [](const claim* c) { delete c; });
-}
-
 /// The answer to a fetch, if there is room for its text until it has been sent: many clients may wait for the same
 /// payload and read at any speed.
 template <class Text>
 response text_in_budget(const parts_ptr& parts, const handshake_fetch_reply& x, bool as_json, const Text& text) {
   if (x.entries.empty())
     return text(x);
-  const auto room = take_room(parts, answer_bytes(x, as_json));
+  const auto room = shared_claim(parts->answers_under_way, answer_bytes(x, as_json));
   if (!room)
     return too_many_answers();
   auto out = text(x);
@@ -155,7 +139,7 @@ void list(const parts_ptr& parts, const request& r, responder responder) {
         std::erase_if(all.engines, [&](const auto& x) { return !who->may_use(x.engine); });
         auto out = to_response(all);
         if (!all.engines.empty()) {
-          out.claim = take_room(parts, out.body.size());
+          out.claim = shared_claim(parts->answers_under_way, out.body.size());
           if (!out.claim)
             return too_many_answers();
         }

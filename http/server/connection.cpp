@@ -336,7 +336,7 @@ void connection::handle() {
     return finish(
         response::failure(status::service_unavailable,
                           "the requests that are being parsed use all the memory that they may; try again later"));
-  const body_claim claim{shared_.reading, more};
+  const byte_claim claim{shared_.reading, more};
   call_handler(request{parts});
   if (more > 0)
     release_large_parser();

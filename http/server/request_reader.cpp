@@ -85,7 +85,7 @@ public:
     parser& owner_;
   };
 
-  parser(std::uint64_t max_header, body_budget* shared) : max_header_bytes(max_header), budget(shared) {
+  parser(std::uint64_t max_header, byte_budget* shared) : max_header_bytes(max_header), budget(shared) {
     allocate(initial_capacity);
   }
   parser(const parser&) = delete;
@@ -213,7 +213,7 @@ public:
   }
 
   const std::uint64_t max_header_bytes;
-  body_budget* const budget;
+  byte_budget* const budget;
   receive_buffer data;
   /// Without the padding.
   std::size_t capacity = 0;
@@ -243,7 +243,7 @@ public:
   std::string failure_detail;
 };
 
-request_reader::request_reader(std::uint64_t max_header_bytes, body_budget* budget)
+request_reader::request_reader(std::uint64_t max_header_bytes, byte_budget* budget)
     : parser_(std::make_unique<parser>(max_header_bytes, budget)) {}
 request_reader::~request_reader() = default;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/server/body_budget.hpp"
+#include "base/byte_budget.hpp"
 #include "http/server/request.hpp"
 #include "http/server/status.hpp"
 
@@ -22,7 +22,7 @@ namespace troupe::http {
 /// that needs more is malformed: with 503, and its bytes are dropped.
 class request_reader {
 public:
-  explicit request_reader(std::uint64_t max_header_bytes, body_budget* budget = nullptr);
+  explicit request_reader(std::uint64_t max_header_bytes, byte_budget* budget = nullptr);
   ~request_reader();
   request_reader(const request_reader&) = delete;
   request_reader& operator=(const request_reader&) = delete;

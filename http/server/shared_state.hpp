@@ -1,9 +1,9 @@
 #pragma once
 
+#include "base/byte_budget.hpp"
 #include "base/log.hpp"
 #include "config/node_config.hpp"
 #include "http/server/address_counts.hpp"
-#include "http/server/body_budget.hpp"
 #include "http/server/credentials.hpp"
 #include "http/server/host_rule.hpp"
 #include "http/server/json_body.hpp"
@@ -33,9 +33,9 @@ struct shared_state {
   const host_rule hosts;
   const log::logger log;
   /// For requests that are being received. A single one always fits.
-  body_budget receiving;
+  byte_budget receiving;
   /// For parsing large bodies as JSON. A single one always fits.
-  body_budget reading;
+  byte_budget reading;
   request_rates rates;
   /// Open connections, without those in the reserve.
   std::atomic<std::uint32_t> connections{0};

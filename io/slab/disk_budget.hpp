@@ -1,46 +1,16 @@
 #pragma once
 
+#include "base/byte_budget.hpp"
+
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 
 namespace troupe::io {
 
-/// A bound on the disk space of several slab files together. It counts only. Thread-safe.
-class disk_budget {
+/// A bound on the disk space of several slab files together. Thread-safe.
+class disk_budget : public byte_budget {
 public:
-  explicit disk_budget(std::uint64_t limit) : limit_(limit) {}
-  disk_budget(const disk_budget&) = delete;
-  disk_budget& operator=(const disk_budget&) = delete;
-
-  /// Returns false, and changes nothing, if that would exceed the bound.
-  bool take(std::uint64_t bytes) {
-    const std::lock_guard guard(mutex_);
-    if (used_ > limit_ || bytes > limit_ - used_)
-      return false;
-    used_ += bytes;
-    return true;
-  }
-
-  void give_back(std::uint64_t bytes) {
-    const std::lock_guard guard(mutex_);
-    used_ -= std::min(bytes, used_);
-  }
-
-  std::uint64_t limit() const noexcept { return limit_; }
-  std::uint64_t used() const {
-    const std::lock_guard guard(mutex_);
-    return used_;
-  }
-  std::uint64_t left() const {
-    const std::lock_guard guard(mutex_);
-    return limit_ > used_ ? limit_ - used_ : 0;
-  }
-
-private:
-  const std::uint64_t limit_;
-  mutable std::mutex mutex_;
-  std::uint64_t used_ = 0;
+  using byte_budget::byte_budget;
 };
 
 /// The least growth of a slab file in bytes and in slots, so that the file has few fragments and grows seldom.

@@ -1,9 +1,9 @@
 // The resources that a client without any rights can take from others, and those that it cannot.
 
+#include "base/byte_budget.hpp"
 #include "base/descriptors.hpp"
 #include "http/admin.hpp"
 #include "http/server/address_counts.hpp"
-#include "http/server/body_budget.hpp"
 #include "http/server/host_rule.hpp"
 #include "http/server/json_body.hpp"
 #include "tests/unit/http_support.hpp"
@@ -224,10 +224,10 @@ TEST_CASE("The memory for parsing JSON bodies is bounded in total", "[http][host
   CHECK(json_reading_bytes(0) == 0);
   CHECK(json_reading_bytes(1024 * 1024) == 0);
   CHECK(json_reading_bytes(1024 * 1024 + 1) > std::uint64_t{14} * 1024 * 1024);
-  body_budget budget{100};
+  byte_budget budget{100};
   {
     REQUIRE(budget.take(60));
-    const body_claim claim{budget, 60};
+    const byte_claim claim{budget, 60};
     CHECK_FALSE(budget.take(41));
   }
   CHECK(budget.used() == 0);

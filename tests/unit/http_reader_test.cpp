@@ -291,7 +291,7 @@ TEST_CASE("The token is the text after Bearer", "[http]") {
 }
 
 TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]") {
-  body_budget budget{100'000};
+  byte_budget budget{100'000};
   const auto head = [](std::size_t length) {
     return "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
   };

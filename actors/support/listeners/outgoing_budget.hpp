@@ -1,6 +1,7 @@
 #pragma once
 
-#include <algorithm>
+#include "base/byte_budget.hpp"
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,43 +13,33 @@ namespace troupe {
 /// connections count all bytes that they have taken over and not sent yet.
 ///
 /// Thread-safe.
-class outgoing_budget : public std::enable_shared_from_this<outgoing_budget> {
+class outgoing_budget {
 public:
   /// The limits for one message and for all unsent bytes together.
-  outgoing_budget(std::uint64_t message_bytes_max, std::uint64_t most) noexcept
-      : message_bytes_max_(message_bytes_max), most_(most) {}
+  outgoing_budget(std::uint64_t message_bytes_max, std::uint64_t most)
+      : message_bytes_max_(message_bytes_max), bytes_(std::make_shared<byte_budget>(most)) {}
 
   /// A longer message would end the connection that it is sent to.
   std::uint64_t message_bytes_max() const noexcept { return message_bytes_max_; }
 
   /// Reserves room for a message for as long as the result lives, which is until its connection counts the message;
   /// null if there is no room. A message that is larger than the whole budget is sent when nothing else waits.
-  std::shared_ptr<const void> take(std::uint64_t bytes) {
-    bytes = std::min(bytes, most_);
-    auto used = used_.load(std::memory_order_relaxed);
-    do
-      if (used > most_ - bytes)
-        return nullptr;
-    while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-    return std::shared_ptr<const void>(static_cast<const void*>(this),
-                                       [self = shared_from_this(), bytes](const void*) { self->sent(bytes); });
-  }
+  std::shared_ptr<const void> take(std::uint64_t bytes) { return shared_claim(bytes_, bytes); }
   /// Counts a request that was rejected for lack of room; the caller retries it.
   void refuse() noexcept { refused_.fetch_add(1, std::memory_order_relaxed); }
 
   /// A connection has `bytes` more, or fewer, bytes to send.
-  void unsent(std::uint64_t bytes) noexcept { used_.fetch_add(bytes, std::memory_order_relaxed); }
-  void sent(std::uint64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void unsent(std::uint64_t bytes) noexcept { bytes_->take_anyway(bytes); }
+  void sent(std::uint64_t bytes) noexcept { bytes_->give_back(bytes); }
 
-  std::uint64_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  std::uint64_t used() const noexcept { return bytes_->used(); }
   std::uint64_t refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
   /// Whether so much is unsent that connections that do not read block others.
-  bool is_tight() const noexcept { return used() > most_ / 2; }
+  bool is_tight() const noexcept { return bytes_->is_tight(); }
 
 private:
   const std::uint64_t message_bytes_max_;
-  const std::uint64_t most_;
-  std::atomic<std::uint64_t> used_{0};
+  const std::shared_ptr<byte_budget> bytes_;
   std::atomic<std::uint64_t> refused_{0};
 };
 
