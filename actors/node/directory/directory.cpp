@@ -57,11 +57,9 @@ directory::directory(caf::actor_config& config, const handshake::directory_optio
 void directory::restore(const restored_handshakes& from) {
   const auto at = clocks();
   if (!from.believed) {
-    std::vector<handshake::directory_change> nothing_left;
-    for (const auto& x : from.engines)
-      nothing_left.emplace_back(handshake::engine_erased{x.engine});
     if (journal_)
-      journal_->append(nothing_left, at);
+      for (const auto& x : from.engines)
+        write(journal_->pending(), handshake::engine_erased{x.engine}, at);
     return;
   }
   for (const auto& x : from.engines)
@@ -124,7 +122,7 @@ directory::behavior_type directory::make_behavior() {
 bool directory::may_wait_for_store(std::size_t bytes) const {
   if (waiting_for_store_ >= options_.changes_waiting_max)
     return false;
-  const auto pending = journal_ ? journal_->pending_bytes() : 0;
+  const auto pending = journal_ ? journal_->pending().bytes() : 0;
   return pending == 0 || pending + bytes <= pending_bytes_max;
 }
 
@@ -241,7 +239,9 @@ void directory::unwatch(number who) {
 void directory::flush() {
   const auto changes = state_.take_changes();
   if (journal_) {
-    journal_->append(changes, clocks());
+    const auto at = clocks();
+    for (const auto& x : changes)
+      write(journal_->pending(), x, at);
     if (!changes.empty())
       journal_->when_durable([this, last = state_.last_change()](const error* failed) {
         if (failed == nullptr)

@@ -1,11 +1,12 @@
 #pragma once
 
-#include "actors/node/directory/directory_journal.hpp"
+#include "actors/node/directory/directory_records.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/listeners/outgoing_budget.hpp"
 #include "base/next_tick.hpp"
 #include "handshake/directory_state.hpp"
 #include "messages/messages.hpp"
+#include "store/journal.hpp"
 #include "store/metadata_store.hpp"
 
 #include <cstdint>
@@ -70,7 +71,7 @@ private:
   handshake::directory_state state_;
   std::shared_ptr<store::metadata_store> store_;
   /// Set if there is a store.
-  std::optional<directory_journal> journal_;
+  std::optional<store::journal> journal_;
   const std::shared_ptr<outgoing_budget> outgoing_;
   /// Until then there is no room for updates to watchers in other processes.
   std::optional<timestamp> no_room_until_;

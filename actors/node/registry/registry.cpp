@@ -1,5 +1,6 @@
 #include "actors/node/registry/registry.hpp"
 
+#include "actors/node/registry/registry_records.hpp"
 #include "actors/node/registry/store_commit.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
@@ -251,7 +252,6 @@ registry::behavior_type registry::make_behavior() {
         if (code != static_cast<std::uint8_t>(errc::ok))
           return store_failed({errc_from_wire(code), text});
         journal_->written();
-        journal_->serve();
         write_changes();
       },
       [this](caf::tick_atom) {
@@ -424,7 +424,9 @@ void registry::flush() {
     return;
   }
   if (!out.changes.empty()) {
-    journal_->append(out.changes, out.sequence, today());
+    const auto at = today();
+    for (const auto& change : out.changes)
+      troupe::write(journal_->pending(), change, at);
     write_changes();
   }
   for (auto& batch : out.slots)

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "actors/node/registry/journal.hpp"
 #include "actors/node/registry/rank_table.hpp"
 #include "actors/node/registry/registry_state.hpp"
 #include "actors/support/latency_collector.hpp"
 #include "base/log_limit.hpp"
 #include "messages/messages.hpp"
+#include "store/journal.hpp"
 #include "store/metadata_store.hpp"
 
 #include <memory>
@@ -103,7 +103,7 @@ private:
   std::unordered_map<plan_id, std::vector<waiting_request>> waiting_;
   std::shared_ptr<store::metadata_store> store_;
   /// Set if there is a store.
-  std::optional<journal> journal_;
+  std::optional<store::journal> journal_;
   /// When the store received the batch that it is writing.
   timestamp write_began_{};
   metrics_actor metrics_;

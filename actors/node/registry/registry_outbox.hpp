@@ -78,9 +78,9 @@ using registry_change = std::variant<namespace_added, namespace_removed, rank_ad
 /// allocator that receives the number of slots an eviction freed must already know the slots.
 ///
 /// With `registry_options::change_feed`, `slots` and the answers of calls that change something wait until all changes
-/// up to `sequence` are durable. For published pages this prevents a reader from relying on them too early; for
-/// unpublished pages, it prevents the slot from being written again while a crash could bring the page back. `sequence`
-/// also covers earlier calls whose changes may still be in flight: a withheld slot is released long after its page was
+/// so far are durable. For published pages this prevents a reader from relying on them too early; for
+/// unpublished pages, it prevents the slot from being written again while a crash could bring the page back. That
+/// includes changes of earlier calls, which may still be in flight: a withheld slot is released long after its page was
 /// unpublished. So outboxes wait in the order in which they were taken. Messages to other shards about children, and
 /// those to io workers, wait for nothing: they are not stored.
 struct registry_outbox {
@@ -88,8 +88,6 @@ struct registry_outbox {
   std::vector<children_in_shard> children;
   std::vector<worker_notice> workers;
   std::vector<registry_change> changes;
-  /// Number of the last change so far, in this or an earlier outbox; changes are counted from 1.
-  std::uint64_t sequence = 0;
 
   bool empty() const noexcept { return slots.empty() && children.empty() && workers.empty() && changes.empty(); }
 };

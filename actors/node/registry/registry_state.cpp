@@ -113,8 +113,6 @@ std::optional<timestamp> registry_state::next_deadline() const {
 registry_outbox registry_state::take_outbox() {
   auto out = administration_.take_left_over();
   namespaces_.for_each([&](std::uint32_t, key_space& ns) { ns.drain_into(out); });
-  changes_ += out.changes.size();
-  out.sequence = changes_;
   return out;
 }
 

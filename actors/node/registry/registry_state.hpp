@@ -170,7 +170,6 @@ private:
   shard_restoring restoring_;
   /// Share of leases and reservations.
   memory_share tables_;
-  std::uint64_t changes_ = 0;
 };
 
 } // namespace troupe

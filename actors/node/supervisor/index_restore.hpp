@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/directory/directory_journal.hpp"
+#include "actors/node/directory/directory_records.hpp"
 #include "actors/node/namespaces/namespaces.hpp"
 #include "base/error.hpp"
 #include "base/write_gate.hpp"

@@ -1,4 +1,5 @@
-#include "actors/node/registry/journal.hpp"
+#include "actors/node/registry/registry_records.hpp"
+#include "store/journal.hpp"
 #include "store/records.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/record_store.hpp"
@@ -7,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace registry_journal_test {
+namespace registry_records_test {
 
 using namespace troupe;
 using namespace troupe::test;
@@ -19,15 +20,10 @@ constexpr std::chrono::sys_seconds today{std::chrono::seconds(1'800'000'000)};
 struct world {
   namespace_spec spec = sample_namespace(2).spec;
   namespace_id ns = spec.id();
-  journal log;
-  std::uint64_t sequence = 0;
+  store::journal log;
   record_table disk;
 
-  void change(registry_change what) {
-    const std::vector<registry_change> one{std::move(what)};
-    log.append(one, ++sequence, today);
-  }
-
+  void change(const registry_change& what) { troupe::write(log.pending(), what, today); }
   void publish(std::uint64_t n, slot_ref where, incarnation_number incarnation = 3, key_digest parent = {}) {
     change(page_published{{ns, key_number(n), parent, where, 0, 0}, incarnation});
   }
@@ -43,7 +39,7 @@ struct world {
 
 } // namespace
 
-TEST_CASE("journal: a page is stored with its parent and incarnation", "[registry][journal]") {
+TEST_CASE("registry records: a page is stored with its parent and incarnation", "[registry][records]") {
   world w;
   w.change(
       namespace_added{std::make_shared<const namespace_spec>(w.spec), {false, true, 9, namespace_origin::protocol}});
@@ -64,7 +60,7 @@ TEST_CASE("journal: a page is stored with its parent and incarnation", "[registr
   CHECK(w.disk.namespaces() == std::vector<store::namespace_record>{made});
 }
 
-TEST_CASE("journal: a batch that the store refused is written before later changes", "[registry][journal]") {
+TEST_CASE("registry records: changes of a refused batch are stored before later ones", "[registry][records]") {
   world w;
   w.publish(1, {4, 7});
   w.publish(2, {5, 7});
@@ -80,24 +76,7 @@ TEST_CASE("journal: a batch that the store refused is written before later chang
                                                           {w.ns, key_number(2), 0, {5, 7}, {}, 3}});
 }
 
-TEST_CASE("journal: a refused batch completes no waiter, and later all complete in order", "[registry][journal]") {
-  world w;
-  std::string served;
-  w.publish(1, {4, 7});
-  w.log.when_durable([&](const error*) { served += 'a'; });
-  auto refused = w.log.begin_write();
-  w.log.refused(std::move(*refused));
-  w.unpublish(1);
-  w.log.when_durable([&](const error*) { served += 'b'; });
-  w.log.serve();
-  CHECK(served.empty());
-  w.write();
-  w.log.serve();
-  CHECK(served == "ab");
-  CHECK(w.disk.pages().empty());
-}
-
-TEST_CASE("journal: a removed namespace leaves nothing in the store", "[registry][journal]") {
+TEST_CASE("registry records: a removed namespace leaves nothing in the store", "[registry][records]") {
   world w;
   const auto other = namespace_number(99);
   w.change(namespace_added{std::make_shared<const namespace_spec>(w.spec), {}});
@@ -116,4 +95,4 @@ TEST_CASE("journal: a removed namespace leaves nothing in the store", "[registry
   CHECK(w.disk.pages() == std::vector<store::page_record>{{other, key_number(1), 0, {1, 1}, {}, 4}});
 }
 
-} // namespace registry_journal_test
+} // namespace registry_records_test

@@ -1,6 +1,5 @@
-#include "actors/node/registry/journal.hpp"
+#include "actors/node/registry/registry_records.hpp"
 
-#include <utility>
 #include <variant>
 
 namespace troupe {
@@ -22,7 +21,7 @@ store::stored_origin stored(namespace_origin origin) {
 }
 
 /// Adds one change to a batch.
-struct encoder {
+struct registry_encoder {
   store::write_batch& batch;
   std::chrono::sys_seconds today;
 
@@ -56,49 +55,8 @@ struct encoder {
 
 } // namespace
 
-void journal::append(std::span<const registry_change> changes, std::uint64_t sequence, std::chrono::sys_seconds today) {
-  for (const auto& change : changes)
-    std::visit(encoder{pending_, today}, change);
-  appended_ = sequence;
-}
-
-std::optional<store::write_batch> journal::begin_write() {
-  if (under_way_ || pending_.empty())
-    return std::nullopt;
-  under_way_ = true;
-  writing_ = appended_;
-  return std::exchange(pending_, {});
-}
-
-void journal::written() {
-  under_way_ = false;
-  durable_ = writing_;
-}
-
-void journal::refused(store::write_batch batch) {
-  under_way_ = false;
-  batch.append(pending_);
-  pending_ = std::move(batch);
-}
-
-void journal::when_durable(continuation then) {
-  if (durable() && waiting_.empty())
-    then(nullptr);
-  else
-    waiting_.push_back({appended_, std::move(then)});
-}
-
-void journal::serve() {
-  while (!waiting_.empty() && waiting_.front().sequence <= durable_) {
-    auto next = std::move(waiting_.front());
-    waiting_.pop_front();
-    next.then(nullptr);
-  }
-}
-
-void journal::fail(const error& why) {
-  for (auto& x : std::exchange(waiting_, {}))
-    x.then(&why);
+void write(store::write_batch& to, const registry_change& x, std::chrono::sys_seconds today) {
+  std::visit(registry_encoder{to, today}, x);
 }
 
 } // namespace troupe

@@ -1,7 +1,9 @@
-#include "actors/node/directory/directory_journal.hpp"
+#include "actors/node/directory/directory_records.hpp"
 
 #include <algorithm>
-#include <utility>
+#include <cstdint>
+#include <string>
+#include <variant>
 
 namespace troupe {
 
@@ -55,50 +57,6 @@ handshake::rank_noted read(const store::handshake_rank_record& x) {
           x.incarnation,
           x.form == 1 ? handshake_form::json : handshake_form::bytes,
           x.payload};
-}
-
-void directory_journal::append(const std::vector<handshake::directory_change>& changes, const clock_pair& clocks) {
-  for (const auto& x : changes)
-    write(pending_, x, clocks);
-}
-
-void directory_journal::when_durable(continuation then) {
-  if (pending_.empty() && !under_way_)
-    then(nullptr);
-  else
-    waiting_.push_back({pending_.empty() ? next_ - 1 : next_, std::move(then)});
-}
-
-std::optional<store::write_batch> directory_journal::begin_write() {
-  if (under_way_ || pending_.empty())
-    return std::nullopt;
-  under_way_ = true;
-  ++next_;
-  return std::exchange(pending_, {});
-}
-
-void directory_journal::written() {
-  under_way_ = false;
-  while (!waiting_.empty() && waiting_.front().batch < next_) {
-    auto next = std::move(waiting_.front());
-    waiting_.pop_front();
-    next.then(nullptr);
-  }
-}
-
-void directory_journal::refused(store::write_batch batch) {
-  under_way_ = false;
-  --next_;
-  // Continuations of the pending batch now wait for both batches.
-  for (auto& x : waiting_)
-    x.batch = std::min(x.batch, next_);
-  batch.append(pending_);
-  pending_ = std::move(batch);
-}
-
-void directory_journal::fail(const error& why) {
-  for (auto& x : std::exchange(waiting_, {}))
-    x.then(&why);
 }
 
 } // namespace troupe
