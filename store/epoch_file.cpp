@@ -74,9 +74,9 @@ result<std::optional<incarnation_number>> read_epoch(const fs::path& data_direct
   return epoch;
 }
 
-result<void> write_epoch(const fs::path& data_directory, incarnation_number epoch, const write_gate* gate) {
+result<void> write_epoch(const fs::path& data_directory, incarnation_number epoch, const write_gate& gate) {
   const auto path = data_directory / file_name;
-  const auto check = [&] { return check_gate(gate, "write '" + path.string() + "'"); };
+  const auto check = [&] { return gate.check("write '" + path.string() + "'"); };
   if (auto may = check(); !may)
     return may;
   const fs::path temporary = path.string() + ".new";

@@ -17,10 +17,9 @@ namespace troupe::store {
 result<std::optional<incarnation_number>> read_epoch(const std::filesystem::path& data_directory);
 
 /// Replaces the epoch durably; after a crash the directory has the old or the new one. `gate` says whether the
-/// directory may be written; null where no other node could take it over. Errors: `io_error`, also for a closed gate;
-/// `no_space`.
+/// directory may be written. Errors: `io_error`, also for a closed gate; `no_space`.
 result<void> write_epoch(const std::filesystem::path& data_directory, incarnation_number epoch,
-                         const write_gate* gate = nullptr);
+                         const write_gate& gate = *write_gate::always_open());
 
 /// Whether an index that recorded `epoch` and `next` was kept by the last run of the directory.
 constexpr bool continues_epoch(incarnation_number epoch, incarnation_number next,

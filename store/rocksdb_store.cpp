@@ -233,7 +233,8 @@ public:
 
   result<void> open(const rocksdb_store_options& wanted) {
     wanted_ = wanted;
-    if (wanted.gate) {
+    // RocksDB uses the files directly where the gate cannot close.
+    if (wanted.gate != write_gate::always_open()) {
       gated_ = make_gated_environment(wanted.gate, wanted.env);
       wanted_.env = gated_.get();
     }
@@ -375,8 +376,7 @@ private:
 
   // Checked before RocksDB fails: a refused call was not attempted, and needs no reopening.
   result<void> may_write() const {
-    return check_gate(wanted_.gate.get(), "write to the metadata store in '" + directory_.path().string() + "'",
-                      errc::no_space);
+    return wanted_.gate->check("write to the metadata store in '" + directory_.path().string() + "'", errc::no_space);
   }
 
   static tl::unexpected<error> closed() { return fail(errc::shutting_down, "the metadata store is closed"); }
@@ -409,7 +409,7 @@ private:
   /// Declared first, destroyed last: the lock is released after the database is closed.
   store_directory directory_;
   rocksdb_store_options wanted_;
-  /// Null without a gate. Outlives the open database.
+  /// Null where the gate is always open. Outlives the open database.
   std::unique_ptr<rocksdb::Env> gated_;
   node_identity identity_;
   /// Null between two opens, while the disk has no room for the second, and after `close`. Changed by `recover` and

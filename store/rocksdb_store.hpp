@@ -29,8 +29,8 @@ struct rocksdb_store_options {
   duration first_pause = std::chrono::seconds(1);
   /// RocksDB's access to files and threads, so that tests can inject failures. Not owned; null is the system's.
   rocksdb::Env* env = nullptr;
-  /// While it is closed no thread writes: committed batches wait as on a full disk. Null: no check.
-  std::shared_ptr<const write_gate> gate{};
+  /// While it is closed no thread writes: committed batches wait as on a full disk.
+  std::shared_ptr<const write_gate> gate = write_gate::always_open();
 };
 
 /// A store in an embedded RocksDB. One thread of its own writes, and at most two of RocksDB's flush and compact.

@@ -136,8 +136,7 @@ struct engine_options {
   /// Options of 3FS's rings.
   usrbio_options usrbio{};
   /// Is checked right before each write is given to the system. Closed: the write fails with `io_error` and ESTALE.
-  /// Null: no check.
-  std::shared_ptr<const write_gate> gate{};
+  std::shared_ptr<const write_gate> gate = write_gate::always_open();
 };
 
 /// Starts an engine of the kind in the options. Errors: `invalid_argument` for options out of range, `io_error` when no

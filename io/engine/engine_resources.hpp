@@ -47,7 +47,7 @@ inline constexpr std::uint64_t largest_transfer = 1ULL << 30U;
 
 /// Whether the transfer may be given to the system now.
 inline bool is_allowed(const std::shared_ptr<const write_gate>& gate, operation op) noexcept {
-  return op == operation::read || !gate || gate->is_open();
+  return op == operation::read || gate->is_open();
 }
 
 /// The verdict on one finished attempt of a transfer; the same rules apply to every engine.

@@ -171,11 +171,11 @@ int rename_without_replacing(const fs::path& from, const fs::path& to) {
 }
 
 // Allocation takes long, and another node may have taken over the directory meanwhile.
-result<void> check_gate(const write_gate* gate, const slab_spec& spec) {
-  return troupe::check_gate(gate, "make " + quoted(spec.path));
+result<void> check_gate(const write_gate& gate, const slab_spec& spec) {
+  return gate.check("make " + quoted(spec.path));
 }
 
-result<void> fill_new_file(int descriptor, const slab_spec& spec, const write_gate* gate) {
+result<void> fill_new_file(int descriptor, const slab_spec& spec, const write_gate& gate) {
   if (auto may = check_gate(gate, spec); !may)
     return may;
   // A crashed creator left this: it was never published, so it has no owner.
@@ -197,7 +197,7 @@ result<void> fill_new_file(int descriptor, const slab_spec& spec, const write_ga
 // Creates the slab, locked and complete; returns no descriptor if another node was faster and the round is void. The
 // temporary name is the same for all creators and locked while in use: only one creates at a time, and the next one
 // cleans up after a crash.
-result<unique_descriptor> create(slab_spec& spec, const write_gate* gate) {
+result<unique_descriptor> create(slab_spec& spec, const write_gate& gate) {
   if (auto may = check_gate(gate, spec); !may)
     return tl::unexpected(may.error());
   spec.incarnation = fresh_incarnation();
@@ -309,7 +309,7 @@ std::uint64_t slab_file_bytes(const slab_spec& spec) noexcept {
   return spec.slots * spec.slot_bytes + (spec.grows ? slab_growth::record_bytes : 0) + slab_trailer_bytes;
 }
 
-result<slab_file> slab_file::open(const slab_spec& wanted, bool try_direct, const write_gate* gate) {
+result<slab_file> slab_file::open(const slab_spec& wanted, bool try_direct, const write_gate& gate) {
   auto spec = wanted;
   std::error_code failed;
   spec.path = fs::absolute(spec.path, failed);

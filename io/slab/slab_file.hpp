@@ -55,13 +55,13 @@ public:
   /// nodes create it at the same time. An existing one must match `spec` exactly, and is never truncated, extended or
   /// rewritten. A growing one keeps the number of slots it was made with, whatever `spec` says, and the disk space that
   /// it had last; a new one gets `first_slots`. With `try_direct` the descriptor is switched to O_DIRECT where the file
-  /// system supports it. `gate` says whether a file may be made and is checked before each step of that; null where no
-  /// other node could take over the directory.
+  /// system supports it. `gate` says whether a file may be made and is checked before each step of that.
   ///
   /// Errors: `invalid_argument` (no slots, unaligned slot size), `no_space`, `busy` (in use by another node),
   /// `identity_mismatch` (another namespace, rank or shape), `slab_damaged` (truncated, grown or without its trailer),
   /// `unsupported` (the file system has no locks), `io_error`.
-  static result<slab_file> open(const slab_spec& spec, bool try_direct = true, const write_gate* gate = nullptr);
+  static result<slab_file> open(const slab_spec& spec, bool try_direct = true,
+                                const write_gate& gate = *write_gate::always_open());
 
   slab_file(slab_file&&) noexcept = default;
   slab_file& operator=(slab_file&&) noexcept;

@@ -21,13 +21,13 @@ result<slab_file> open_slab(const slab_store_options& options) {
   /// Short for an operator, and long compared to the cost of opening.
   constexpr auto pause = std::chrono::milliseconds(20);
   const auto retry_until = clock::now() + options.patience;
-  auto slab = slab_file::open(options.slab, options.direct, options.engine.gate.get());
+  auto slab = slab_file::open(options.slab, options.direct, *options.engine.gate);
   const auto busy = [&] { return !slab && slab.error().code == errc::busy; };
   if (busy() && options.patience > duration::zero())
     log::get("io")->info("slab in use: {}; waiting, in case its last node has just died", options.slab.path.string());
   while (busy() && clock::now() < retry_until) {
     std::this_thread::sleep_for(pause);
-    slab = slab_file::open(options.slab, options.direct, options.engine.gate.get());
+    slab = slab_file::open(options.slab, options.direct, *options.engine.gate);
   }
   return slab;
 }

@@ -158,4 +158,17 @@ TEST_CASE("A write gate is open until a time and can be closed for good", "[clai
   CHECK(boot_time() > timestamp{});
 }
 
+TEST_CASE("The gate of a directory that no other node can take over is always open", "[claims]") {
+  const auto gate = write_gate::always_open();
+  REQUIRE(gate);
+  CHECK(gate->is_open());
+  CHECK(gate->is_open_at(boot_time() + std::chrono::hours(24 * 365 * 100)));
+  CHECK(gate->check("write"));
+  CHECK(gate == write_gate::always_open());
+  const auto closed = write_gate().check("write 'a'", errc::no_space);
+  REQUIRE_FALSE(closed);
+  CHECK(closed.error().code == errc::no_space);
+  CHECK(closed.error().text == "cannot write 'a': " + std::string(no_claim));
+}
+
 } // namespace io_claim_files_test

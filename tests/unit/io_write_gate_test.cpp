@@ -59,29 +59,32 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
   std::ofstream(directory / "a.slab.new") << "theirs";
   const auto before = contents(directory.path());
   for (int round = 0; round < 2; ++round) {
-    const auto epoch = store::write_epoch(directory.path(), 6, gate.get());
+    const auto epoch = store::write_epoch(directory.path(), 6, *gate);
     REQUIRE_FALSE(epoch);
     CHECK(missing(epoch.error().text, {"claim", (directory / "epoch").string()}).empty());
-    const auto slab = io::slab_file::open(spec, false, gate.get());
+    const auto slab = io::slab_file::open(spec, false, *gate);
     REQUIRE_FALSE(slab);
     CHECK(missing(slab.error().text, {"claim", spec.path.string()}).empty());
-    CHECK(trace.write());
+    const auto lookups = trace.write();
+    REQUIRE_FALSE(lookups);
+    CHECK(lookups.error().code == errc::io_error);
+    CHECK(missing(lookups.error().text, {"claim", recorded_trace(directory.path()).string()}).empty());
     CHECK(contents(directory.path()) == before);
     if (round == 0)
       gate->open_until(boot_time()); // expired
   }
   gate->open_until(later(boot_time(), hours(1)));
-  CHECK(store::write_epoch(directory.path(), 6, gate.get()));
-  CHECK(io::slab_file::open(spec, false, gate.get()));
+  CHECK(store::write_epoch(directory.path(), 6, *gate));
+  CHECK(io::slab_file::open(spec, false, *gate));
   CHECK(trace.write());
   const auto after = contents(directory.path());
   CHECK(after.contains("requests.jsonl"));
   CHECK(after.contains("a.slab"));
   CHECK(store::read_epoch(directory.path()).value() == 6);
   gate->shut();
-  CHECK(trace.write());
+  CHECK_FALSE(trace.write());
   // An existing store is opened without any change.
-  CHECK(io::slab_file::open(spec, false, gate.get()));
+  CHECK(io::slab_file::open(spec, false, *gate));
   CHECK(contents(directory.path()) == after);
 }
 
@@ -183,7 +186,7 @@ TEST_CASE("Batches that were committed while the write gate was closed are writt
   CHECK(answers.wait_for(1).front().second == errc::ok);
   REQUIRE(opened->close());
   opened.reset();
-  options.gate.reset();
+  options.gate = write_gate::always_open();
   const auto again = store::rocksdb_store::open(options).value();
   loaded seen;
   REQUIRE(again->load(seen));

@@ -72,7 +72,7 @@ bool has_all(const std::string& text, std::initializer_list<const char*> parts) 
 TEST_CASE("A node without host memory for pages reports it until it has some", "[condition][memory]") {
   const auto condition = std::make_shared<node_condition>();
   const auto extents = std::make_shared<given_memory>();
-  node_watch watch(condition, std::make_shared<memory_budget>(800), nullptr, extents);
+  node_watch watch(condition, std::make_shared<memory_budget>(800), write_gate::always_open(), extents);
   CHECK(watch.look(0, at(0)).empty()); // it is just being got
   extents->why = "there is none";
   const auto begun = watch.look(0, at(1));
@@ -94,7 +94,7 @@ TEST_CASE("A node without host memory for pages reports it until it has some", "
 TEST_CASE("A node that waits long for its first memory reports it", "[condition][memory]") {
   const auto condition = std::make_shared<node_condition>();
   const auto extents = std::make_shared<given_memory>();
-  node_watch watch(condition, std::make_shared<memory_budget>(800), nullptr, extents);
+  node_watch watch(condition, std::make_shared<memory_budget>(800), write_gate::always_open(), extents);
   CHECK(watch.look(0, at(0)).empty());
   CHECK(watch.look(0, at(9)).empty());
   CHECK(watch.look(0, at(10)).size() == 1);

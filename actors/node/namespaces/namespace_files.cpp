@@ -38,7 +38,7 @@ public:
   }
 
   result<rank_parts> open(const namespace_spec& ns, rank_number rank, std::uint64_t first_slots) override {
-    if (auto may = check_gate(gate_.get(), "create a slab file of '" + ns.name + "'"); !may)
+    if (auto may = gate_->check("create a slab file of '" + ns.name + "'"); !may)
       return tl::unexpected(std::move(may).error());
     return open_made_rank(*options_, ns, rank, first_slots, extents_, gate_);
   }
@@ -46,7 +46,7 @@ public:
   void remove(const std::string& name) override {
     std::error_code failed;
     const auto path = made_slabs(*options_) / name;
-    if (const auto may = check_gate(gate_.get(), "remove '" + path.string() + "'"); !may)
+    if (const auto may = gate_->check("remove '" + path.string() + "'"); !may)
       return log::get("node")->warn("{}", may.error().text);
     fs::remove(path, failed);
     if (failed)

@@ -39,9 +39,9 @@ public:
 };
 
 /// The files in the data directory of this config. `extents`: the source of memory for pages. `gate`: whether the
-/// directory may be written; null where no other node could take it over.
-std::shared_ptr<namespace_files> open_namespace_files(std::shared_ptr<const config::node_config> options,
-                                                      std::shared_ptr<io::extent_source> extents,
-                                                      std::shared_ptr<const write_gate> gate = nullptr);
+/// directory may be written.
+std::shared_ptr<namespace_files>
+open_namespace_files(std::shared_ptr<const config::node_config> options, std::shared_ptr<io::extent_source> extents,
+                     std::shared_ptr<const write_gate> gate = write_gate::always_open());
 
 } // namespace troupe

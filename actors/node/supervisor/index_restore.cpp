@@ -364,7 +364,7 @@ result<std::shared_ptr<store::metadata_store>> open_index(const config::node_con
 
 result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
                                        const namespaces_config& shards, const config::node_config& options,
-                                       std::span<const known_rank> own_ranks, const write_gate* gate) {
+                                       std::span<const known_rank> own_ranks, const write_gate& gate) {
   const auto found = store::read_epoch(options.data_dir);
   if (!found)
     return tl::unexpected<error>(found.error());
@@ -403,7 +403,7 @@ result<known_namespaces> restore_index(caf::actor_system& system, store::metadat
   return known;
 }
 
-result<void> leave_index_aside(const config::node_config& options, const write_gate* gate) {
+result<void> leave_index_aside(const config::node_config& options, const write_gate& gate) {
   return store::write_epoch(options.data_dir, fresh_incarnation(), gate);
 }
 

@@ -15,10 +15,9 @@
 namespace troupe {
 
 /// Opens the store of a node below its data directory; null where the config has none. Errors such as `busy` and
-/// `corrupt` come from the store. `gate`: whether the store may be written; null where no other node could take it
-/// over.
-result<std::shared_ptr<store::metadata_store>> open_index(const config::node_config& options,
-                                                          std::shared_ptr<const write_gate> gate = nullptr);
+/// `corrupt` come from the store. `gate`: whether the store may be written.
+result<std::shared_ptr<store::metadata_store>>
+open_index(const config::node_config& options, std::shared_ptr<const write_gate> gate = write_gate::always_open());
 
 /// What a store has besides pages: namespaces and ranks that clients registered at run time.
 struct known_namespaces {
@@ -36,10 +35,11 @@ struct known_namespaces {
 /// registered with the shards, with an allocator for each of their ranks.
 result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
                                        const namespaces_config& shards, const config::node_config& options,
-                                       std::span<const known_rank> own_ranks, const write_gate* gate = nullptr);
+                                       std::span<const known_rank> own_ranks,
+                                       const write_gate& gate = *write_gate::always_open());
 
 /// For a run without a store: begins an epoch of the data directory that no index knows, so that an existing index is
 /// not trusted any more. To be called before the node serves anything.
-result<void> leave_index_aside(const config::node_config& options, const write_gate* gate = nullptr);
+result<void> leave_index_aside(const config::node_config& options, const write_gate& gate = *write_gate::always_open());
 
 } // namespace troupe

@@ -379,7 +379,7 @@ struct opened_node {
   /// The lock, the claim and the gate: destroyed after everything that writes there.
   io::directory_lock lock;
   std::unique_ptr<io::claim_keeper> claim{};
-  std::shared_ptr<write_gate> gate{};
+  std::shared_ptr<const write_gate> gate = write_gate::always_open();
   shared_budget memory{};
   std::shared_ptr<node_condition> condition = std::make_shared<node_condition>();
   std::shared_ptr<page_residence> residence = std::make_shared<page_residence>();
@@ -462,8 +462,8 @@ result<known_namespaces> restore(caf::actor_system& system, const config::node_c
                                  const namespaces_config& run_time, const storage_actors& storage,
                                  const node_children& children) {
   if (from.store)
-    return restore_index(system, *from.store, run_time, options, storage.ranks, from.gate.get());
-  auto left = leave_index_aside(options, from.gate.get());
+    return restore_index(system, *from.store, run_time, options, storage.ranks, *from.gate);
+  auto left = leave_index_aside(options, *from.gate);
   if (left)
     left = notify_shards(system, children.shards(), storage.ranks);
   if (!left)

@@ -19,11 +19,10 @@ std::vector<std::string> node_watch::look(std::uint64_t dropped, timestamp now) 
        std::to_string(dropped) + " lines of the log were dropped since the start, the last within the last minute: "
                                  "its reader is too slow, or it cannot be written",
        changes);
-  if (gate_)
-    note(trouble::claim_late, !gate_->is_shut() && !gate_->is_open(),
-         "this node's claim on its data directory could not be renewed in time (storage.claim_lease): nothing is "
-         "written there until it is; check whether the file system answers",
-         changes);
+  note(trouble::claim_late, !gate_->is_shut() && !gate_->is_open(),
+       "this node's claim on its data directory could not be renewed in time (storage.claim_lease): nothing is "
+       "written there until it is; check whether the file system answers",
+       changes);
   auto lack = lack_of_extents(now);
   const bool lacks = !lack.empty();
   note(trouble::memory_short, lacks, std::move(lack), changes);

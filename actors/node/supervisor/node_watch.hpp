@@ -26,10 +26,10 @@ public:
   /// The time that a node may be without any memory for pages before it is degraded: the host is clearing the memory.
   static constexpr duration first_memory = std::chrono::seconds(10);
 
-  /// `condition` and `memory` must not be null. `gate`: whether the data directory may be written; null: always.
+  /// `condition` and `memory` must not be null. `gate`: whether the data directory may be written.
   /// `extents`: the memory for pages; null: not watched.
   node_watch(std::shared_ptr<node_condition> condition, shared_budget memory,
-             std::shared_ptr<const write_gate> gate = nullptr,
+             std::shared_ptr<const write_gate> gate = write_gate::always_open(),
              std::shared_ptr<const io::extent_source> extents = nullptr)
       : condition_(std::move(condition)), memory_(std::move(memory)), gate_(std::move(gate)),
         extents_(std::move(extents)) {}

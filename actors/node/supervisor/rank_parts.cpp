@@ -83,7 +83,7 @@ public:
   std::uint64_t slots() const noexcept override { return file_->slots(); }
   std::uint64_t slot_bytes() const noexcept override { return file_->slot_bytes(); }
   result<void> grow(std::uint64_t slots) override {
-    if (auto may = check_gate(gate_.get(), "let a slab file grow"); !may)
+    if (auto may = gate_->check("let a slab file grow"); !may)
       return may;
     return file_->grow(slots);
   }
@@ -106,9 +106,9 @@ bool is_in_config(const config::node_config& options, const fs::path& file) {
 /// Takes over the slab file with the old name of a namespace that was renamed in the config. Otherwise its pages would
 /// be lost, and its disk space would stay in use for ever. Only `data_dir` certainly belongs to this node alone; a file
 /// in another directory is reported to the operator instead.
-void adopt_renamed_slab(const config::node_config& options, const io::slab_spec& wanted, const write_gate* gate) {
+void adopt_renamed_slab(const config::node_config& options, const io::slab_spec& wanted, const write_gate& gate) {
   const auto found = io::find_renamed_slab(wanted);
-  if (!found || is_in_config(options, *found) || !check_gate(gate, "rename '" + found->string() + "'"))
+  if (!found || is_in_config(options, *found) || !gate.check("rename '" + found->string() + "'"))
     return;
   const auto logger = log::get("node");
   const auto what = "slab file of namespace '" + wanted.namespace_name + "' has another name: " + found->string();
@@ -128,7 +128,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
                           std::string engine_name, std::shared_ptr<const write_gate> gate) {
   auto& parts = *out.worker;
   auto& rules = parts.options;
-  if (auto may = check_gate(gate.get(), "open '" + slab.path.string() + "'"); !may)
+  if (auto may = gate->check("open '" + slab.path.string() + "'"); !may)
     return may;
   io::slab_store_options wanted;
   wanted.direct = options.storage.direct;
@@ -138,7 +138,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   slab.rank = out.rank;
   slab.slot_bytes = rules.slot_bytes;
   wanted.slab = std::move(slab);
-  adopt_renamed_slab(options, wanted.slab, gate.get());
+  adopt_renamed_slab(options, wanted.slab, *gate);
   auto& engine = wanted.engine;
   engine = engine_options_of(options);
   engine.name = std::move(engine_name);
@@ -161,7 +161,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   out.slots = traits.slots;
   out.incarnation = traits.incarnation;
   out.growth = (*store)->growth();
-  if (out.growth && gate)
+  if (out.growth)
     out.growth = std::make_shared<gated_growth>(out.growth, std::move(gate));
   auto notified = shared_place(options, traits.place, traits.incarnation);
   if (!notified)

@@ -43,10 +43,10 @@ std::uint64_t pinned_bytes_max(const config::node_config& options, const io::are
 
 /// Opens or creates the slab file with its io engine; without a slab file where the rank has no disk. Blocks, for some
 /// seconds where the slab is in use. `extents`: the source of memory for its pages. `gate`: whether the file may be
-/// written; null where no other node could take it over.
+/// written.
 result<rank_parts> open_rank(const config::node_config& options, std::size_t namespace_index, rank_number rank,
                              std::shared_ptr<io::extent_source> extents,
-                             std::shared_ptr<const write_gate> gate = nullptr);
+                             std::shared_ptr<const write_gate> gate = write_gate::always_open());
 
 /// The most slots of a rank of a namespace that clients create; 0: its pages are in memory only.
 std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes);
@@ -55,6 +55,6 @@ std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t p
 /// in memory only.
 result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& ns, rank_number rank,
                                   std::uint64_t first_slots, std::shared_ptr<io::extent_source> extents,
-                                  std::shared_ptr<const write_gate> gate = nullptr);
+                                  std::shared_ptr<const write_gate> gate = write_gate::always_open());
 
 } // namespace troupe

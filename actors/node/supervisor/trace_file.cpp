@@ -24,9 +24,11 @@ trace_file::trace_file(std::filesystem::path path, std::shared_ptr<const request
         last = changed_.wait_for(guard, interval, [&] { return ends_; });
       }
       const auto written = write();
-      if (!written && !std::exchange(complained, true))
+      // A closed gate is reported together with the claim.
+      const bool failed = !written && gate_->is_open();
+      if (failed && !complained)
         log::get("node")->warn("recorded lookups cannot be written: {}", written.error().text);
-      complained = !written;
+      complained = failed;
     }
   });
 }
@@ -41,8 +43,9 @@ trace_file::~trace_file() {
 }
 
 result<void> trace_file::write() const {
-  if (gate_ && !gate_->is_open())
-    return {};
+  const auto check = [this] { return gate_->check("write '" + path_.string() + "'"); };
+  if (auto may = check(); !may)
+    return may;
   const auto next = path_.string() + ".new";
   std::ofstream out(next, std::ios::binary | std::ios::trunc);
   out << recorder_->trace() << std::flush;
@@ -50,8 +53,8 @@ result<void> trace_file::write() const {
     return tl::unexpected(system_error(errno == 0 ? EIO : errno, "cannot write " + next));
   out.close();
   // Writing may have taken longer than the claim is valid, so the gate is checked again.
-  if (gate_ && !gate_->is_open())
-    return {};
+  if (auto may = check(); !may)
+    return may;
   std::error_code failure;
   std::filesystem::rename(next, path_, failure);
   if (failure)

@@ -19,15 +19,16 @@ std::filesystem::path recorded_trace(const std::filesystem::path& data_dir);
 /// moment. It has a thread of its own, so that no other thread waits for the disk.
 class trace_file {
 public:
-  /// `gate`: whether the file may be written; null where no other node could take over the directory.
+  /// `gate`: whether the file may be written.
   trace_file(std::filesystem::path path, std::shared_ptr<const request_recorder> recorder,
-             std::shared_ptr<const write_gate> gate = nullptr, duration interval = std::chrono::minutes(1));
+             std::shared_ptr<const write_gate> gate = write_gate::always_open(),
+             duration interval = std::chrono::minutes(1));
   trace_file(const trace_file&) = delete;
   trace_file& operator=(const trace_file&) = delete;
   /// Writes the file a last time.
   ~trace_file();
 
-  /// Replaces the file; does nothing while the gate is closed. io_error, no_space.
+  /// Replaces the file. Errors: `io_error`, also while the gate is closed; `no_space`.
   result<void> write() const;
 
 private:
