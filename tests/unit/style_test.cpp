@@ -39,7 +39,7 @@ const std::map<std::string, std::size_t> larger_ones{
     {"actors/node/io_worker/io_worker.cpp: io_worker::make_behavior", 112},
     {"actors/node/io_worker/io_worker_state.hpp: io_worker_state", 54},
     {"actors/node/registry/key_space.hpp: key_space", 29},
-    {"actors/node/registry/registry.cpp: registry::make_behavior", 139},
+    {"actors/node/registry/registry.cpp: registry::make_behavior", 138},
     {"http/server/connection.hpp: connection", 30},
 };
 

@@ -12,6 +12,7 @@
 #include "actors/node/reception/reception.hpp"
 #include "actors/node/registry/registry.hpp"
 #include "actors/node/supervisor/directory_claim.hpp"
+#include "actors/node/supervisor/directory_options.hpp"
 #include "actors/node/supervisor/index_restore.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
 #include "actors/node/supervisor/node.hpp"
@@ -298,23 +299,6 @@ std::vector<caf::actor> handles_of(const node_children& children) {
   return out;
 }
 
-handshake::directory_options options_of_directory(const config::handshake_config& x) {
-  handshake::directory_options out;
-  out.payload_bytes_max = x.max_payload_bytes;
-  out.ranks_max = x.max_ranks;
-  out.engines_max = x.max_engines;
-  out.bytes_max = x.memory_bytes;
-  out.waiting_max = x.max_waiting;
-  out.watches_max = x.max_watches;
-  out.wait_max = x.max_wait;
-  out.ttl_default = x.ttl_default;
-  out.ttl_max = x.ttl_max;
-  out.remember = x.remember;
-  out.watch_patience = x.watch_patience;
-  out.update_bytes = x.update_bytes;
-  return out;
-}
-
 /// Null if the config has none: then the store's records of handshakes stay there, until their deadlines expire.
 directory_actor spawn_directory(caf::actor_system& system, const config::node_config& options,
                                 const std::shared_ptr<store::metadata_store>& store,
@@ -457,6 +441,30 @@ storage_actors spawn_storage(caf::actor_system& system, const config::node_confi
   return out;
 }
 
+/// Spawns the keeper of namespaces that clients create, and adds it to the children.
+result<namespace_manager_actor> spawn_keeper(caf::actor_system& system,
+                                             const std::shared_ptr<const config::node_config>& options,
+                                             const std::shared_ptr<io::disk_budget>& disk, const opened_node& from,
+                                             const storage_actors& storage, node_children& children) {
+  auto out = spawn_with_thread<namespace_manager>(
+      system, "the thread that creates slab files",
+      namespace_manager_options{.config = options,
+                                .files = open_namespace_files(options, from.extents, from.gate),
+                                .disk = disk,
+                                .memory = from.memory,
+                                .meters = storage.meters,
+                                .condition = from.condition,
+                                .residence = from.residence,
+                                .shards = children.shards(),
+                                .broker = storage.broker,
+                                .pace = from.pace});
+  if (!out)
+    return tl::unexpected<error>(out.error());
+  children.add({"the keeper of namespaces that clients create", caf::actor_cast<caf::actor>(*out),
+                "their slab files could not grow, nor be distinguished from others"});
+  return namespace_manager_actor(*out);
+}
+
 /// What the index knows; without one, the shards are notified of the slots of the config's ranks. Blocks.
 result<known_namespaces> restore(caf::actor_system& system, const config::node_config& options, const opened_node& from,
                                  const namespaces_config& run_time, const storage_actors& storage,
@@ -504,28 +512,14 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
 
   const auto shared_options = std::make_shared<const config::node_config>(options);
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
-  const auto kept = spawn_with_thread<namespace_manager>(
-      system, "the thread that creates slab files",
-      namespace_manager_options{.config = shared_options,
-                                .files = open_namespace_files(shared_options, opened->extents, opened->gate),
-                                .disk = disk,
-                                .memory = opened->memory,
-                                .meters = storage.meters,
-                                .condition = opened->condition,
-                                .residence = opened->residence,
-                                .shards = children.shards(),
-                                .broker = storage.broker,
-                                .pace = opened->pace});
-  if (!kept)
-    return tl::unexpected<error>(kept.error());
-  const namespace_manager_actor& keeper = *kept;
-  children.add({"the keeper of namespaces that clients create", caf::actor_cast<caf::actor>(keeper),
-                "their slab files could not grow, nor be distinguished from others"});
-  auto run_time = config_of_namespaces(shared_options, children, storage.ranks, opened->memory, keeper);
+  const auto keeper = spawn_keeper(system, shared_options, disk, *opened, storage, children);
+  if (!keeper)
+    return tl::unexpected<error>(keeper.error());
+  auto run_time = config_of_namespaces(shared_options, children, storage.ranks, opened->memory, *keeper);
   const auto known = restore(system, options, *opened, run_time, storage, children);
   if (!known)
     return tl::unexpected<error>(known.error());
-  if (auto swept = sweep_made_slabs(system, keeper); !swept)
+  if (auto swept = sweep_made_slabs(system, *keeper); !swept)
     return tl::unexpected<error>(swept.error());
   run_time.made = known->made;
   for (const auto& x : known->made)
