@@ -16,16 +16,8 @@ constexpr std::uint64_t ready_part = 8;
 std::uint64_t io_worker_state::begin_transfer(const transfer& x) {
   const auto tag = ++last_tag_;
   transfers_.emplace(tag, x);
-  ++busy_slots_[x.slot];
+  fences_.begin_transfer(x.slot);
   return tag;
-}
-
-void io_worker_state::end_transfer(slot_number slot) {
-  const auto busy = busy_slots_.find(slot);
-  if (--busy->second > 0)
-    return;
-  busy_slots_.erase(busy);
-  slot_quiesced(slot);
 }
 
 bool io_worker_state::may_write_behind() const noexcept {
@@ -74,7 +66,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
     transfers_.erase(found);
     --writes_;
     written(t.frame, errc::slab_damaged, now);
-    end_transfer(t.slot);
+    fences_.end_transfer(t.slot);
     return;
   }
   if (verdict == errc::ok && !frames_.dropped(t.frame)) {
@@ -91,7 +83,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
     frames_.drop(t.frame);
   }
   written(t.frame, verdict == errc::ok ? errc::stale : verdict, now);
-  end_transfer(t.slot);
+  fences_.end_transfer(t.slot);
   write_behind();
   serve(now);
 }
@@ -126,7 +118,7 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
       }
       written(t.frame, c.status, now);
     }
-    end_transfer(t.slot);
+    fences_.end_transfer(t.slot);
   }
   write_behind();
   serve(now);
@@ -190,42 +182,17 @@ void io_worker_state::drop_frame(frame_number f) {
 }
 
 io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots, timestamp now) {
-  const auto id = ++last_fence_;
-  std::size_t waiting = 0;
+  const auto id = fences_.fence(slots);
   for (const auto& x : slots) {
-    if (x.slot >= options_.slots)
-      continue; // no such slot exists
-    auto& fenced = fenced_generation_[x.slot];
-    fenced = std::max(fenced, x.generation);
-    if (const auto gone = unwritten_.find(x.slot); gone != unwritten_.end() && gone->second <= fenced)
-      unwritten_.erase(gone);
-    if (const auto f = frames_.in_slot(x.slot); f != no_frame && frames_.page(f).where.generation <= fenced)
-      drop_frame(f);
-    if (!busy_slots_.contains(x.slot))
+    if (!fences_.has(x.slot))
       continue;
-    fence_waiters_[x.slot].push_back(id);
-    ++waiting;
+    if (const auto gone = unwritten_.find(x.slot); gone != unwritten_.end() && fences_.rejects({x.slot, gone->second}))
+      unwritten_.erase(gone);
+    if (const auto f = frames_.in_slot(x.slot); f != no_frame && fences_.rejects(frames_.page(f).where))
+      drop_frame(f);
   }
-  if (waiting == 0)
-    fenced_.push_back(id);
-  else
-    fences_.emplace(id, waiting);
   serve(now);
   return id;
-}
-
-void io_worker_state::slot_quiesced(slot_number slot) {
-  const auto i = fence_waiters_.find(slot);
-  if (i == fence_waiters_.end())
-    return;
-  for (const auto id : i->second) {
-    const auto f = fences_.find(id);
-    if (--f->second > 0)
-      continue;
-    fenced_.push_back(id);
-    fences_.erase(f);
-  }
-  fence_waiters_.erase(i);
 }
 
 } // namespace troupe

@@ -30,7 +30,7 @@ io_worker_state::io_worker_state(const io_worker_options& options)
         how.slot_bytes = options.slot_bytes;
         return how;
       }()),
-      fenced_generation_(options.slots, 0) {}
+      fences_(options.slots) {}
 
 // -- memory --
 
@@ -82,9 +82,9 @@ bool io_worker_state::is_dead(owner_id owner) const noexcept {
 }
 
 errc io_worker_state::check_page(const page_ref& page, bool fetch) const {
-  if (page.where.slot >= options_.slots)
+  if (!fences_.has(page.where.slot))
     return errc::out_of_range;
-  if (page.where.generation <= fenced_generation_[page.where.slot])
+  if (fences_.rejects(page.where))
     return errc::stale;
   if (was_dropped(page.where))
     return fetch ? errc::not_found : errc::stale;

@@ -5,6 +5,7 @@
 #include "actors/node/io_worker/pin_table.hpp"
 #include "actors/node/io_worker/prefetch_queue.hpp"
 #include "actors/node/io_worker/scrub.hpp"
+#include "actors/node/io_worker/slot_fences.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
@@ -110,7 +111,7 @@ class io_worker_state {
 public:
   /// The number of a request that is answered later.
   using request_id = std::uint64_t;
-  using fence_id = std::uint64_t;
+  using fence_id = slot_fences::fence_id;
 
   struct answered_frames {
     request_id request = 0;
@@ -262,7 +263,7 @@ public:
   std::vector<page_check> take_checks() { return std::exchange(checks_, {}); }
   std::vector<answered_frames> take_frames() { return std::exchange(frames_out_, {}); }
   std::vector<answered_fill> take_fills() { return std::exchange(fills_out_, {}); }
-  std::vector<fence_id> take_fenced() { return std::exchange(fenced_, {}); }
+  std::vector<fence_id> take_fenced() { return fences_.take_complete(); }
   /// Damaged pages: those whose bytes in memory are not what was saved, or that had to leave memory and cannot be
   /// written (`slab_damaged`), which are dropped; and those that a scrub found damaged in the slab. The shards that
   /// list them must be notified.
@@ -367,8 +368,6 @@ private:
   void start_check(frame_number f);
   void written(frame_number f, errc code, timestamp now);
   void end_of_read(frame_number f, errc code);
-  void end_transfer(slot_number slot);
-  void slot_quiesced(slot_number slot);
   std::uint64_t begin_transfer(const transfer& x);
   /// Makes room for a page of the extent that is being emptied, or drops a page that cannot be kept anywhere; false if
   /// neither is possible now.
@@ -382,7 +381,7 @@ private:
   bool end_of_scrub_read(const io::completion& c, timestamp now);
 
   // A transfer is a page whose bytes the store was asked to move, or that is being verified before that. It belongs to
-  // one frame and one slot; `busy_slots_` counts the transfers of each slot. Only its completion ends it: no deadline,
+  // one frame and one slot, whose transfers `fences_` counts. Only its completion ends it: no deadline,
   // no disconnection, no fence. Until then the frame is `reading` or `writing` and stays.
   //
   // A request holds pins on the frames it lists until it is answered; then its pin does, until the client ends it or is
@@ -425,24 +424,16 @@ private:
   std::unordered_map<slot_number, generation_number> unwritten_;
   /// Disconnected owners, the last one at the end. Owner ids are not reused.
   std::deque<owner_id> dead_owners_;
-  /// Per slot: this generation and older ones are rejected.
-  std::vector<generation_number> fenced_generation_;
-  std::unordered_map<slot_number, std::uint32_t> busy_slots_;
-  /// Only for busy slots. A fence has as many entries here as its number in `fences_` says. No new transfer of a slot
-  /// can delay it, because `fenced_generation_` is raised first when the fence is made.
-  std::unordered_map<slot_number, std::vector<fence_id>> fence_waiters_;
-  std::unordered_map<fence_id, std::size_t> fences_;
+  slot_fences fences_;
   std::vector<io::page_request> requests_;
   std::vector<page_check> checks_;
   std::vector<answered_frames> frames_out_;
   std::vector<answered_fill> fills_out_;
-  std::vector<fence_id> fenced_;
   std::vector<damaged_page> damaged_out_;
   std::vector<page_ref> dropped_out_;
   io_stats stats_;
   std::uint64_t last_tag_ = 0;
   request_id last_request_ = 0;
-  fence_id last_fence_ = 0;
   bool wants_extent_ = false;
   /// The number of frames that the first request waits for and that are not available now.
   std::size_t short_of_ = 0;
