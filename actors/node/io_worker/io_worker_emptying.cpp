@@ -55,7 +55,7 @@ void io_worker_state::move_page(frame_number from) {
   if (!dirty || options_.memory_only || frames_.held_back(to))
     return;
   // Entries with the old frame are void: that frame is free, or its turn has changed.
-  dirty_.push_back({to, frames_.turn(to), timestamp::min()});
+  add_to_write(to);
   if (auto waiting = write_waiters_.extract(from); !waiting.empty()) {
     waiting.key() = to;
     write_waiters_.insert(std::move(waiting));

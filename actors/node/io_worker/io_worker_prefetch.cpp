@@ -106,7 +106,7 @@ frame_number io_worker_state::fresh_frame(const slot_ref& where) const noexcept 
 
 void io_worker_state::ask_again(frame_number f) {
   if (frames_.keep(f))
-    dirty_.push_back({f, frames_.turn(f), timestamp::min()});
+    add_to_write(f);
 }
 
 frame_number io_worker_state::take_frame(const page_ref& page, frame_state as) {

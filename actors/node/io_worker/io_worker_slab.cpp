@@ -21,7 +21,7 @@ std::uint64_t io_worker_state::begin_transfer(const transfer& x) {
 }
 
 bool io_worker_state::may_write_behind() const noexcept {
-  if (damaged_ || writes_ >= options_.writes_max || dirty_.empty())
+  if (damaged_ || writes_ >= options_.writes_max || !to_write_.any_due())
     return false;
   if (empty_by_writing_)
     return true;
@@ -35,14 +35,13 @@ bool io_worker_state::may_write_behind() const noexcept {
 
 void io_worker_state::write_behind() {
   while (may_write_behind()) {
-    const auto x = dirty_.front();
-    dirty_.pop_front();
+    const auto x = to_write_.take();
     // The page may have been dropped, and the frame reused.
     if (frames_.turn(x.frame) == x.turn && frames_.state(x.frame) == frame_state::dirty)
       start_check(x.frame);
   }
   if (damaged_)
-    for (const auto& x : std::exchange(dirty_, {}))
+    for (const auto& x : to_write_.take_all())
       if (frames_.turn(x.frame) == x.turn)
         answer_writers(x.frame, errc::slab_damaged);
 }
@@ -112,10 +111,8 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
     if (t.read) {
       end_of_read(t.frame, c.status);
     } else {
-      if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down) {
-        write_trouble_ = c.status;
-        write_trouble_ends_ = now + options_.write_trouble_time;
-      }
+      if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down)
+        to_write_.note_trouble(c.status, now);
       written(t.frame, c.status, now);
     }
     fences_.end_transfer(t.slot);
@@ -157,7 +154,7 @@ void io_worker_state::written(frame_number f, errc code, timestamp now) {
   answer_writers(f, dropped && code == errc::ok ? errc::stale : code);
   frames_.end_write(f, code == errc::ok);
   if (code != errc::ok && !dropped)
-    failed_.push_back({f, frames_.turn(f), now + options_.write_retry});
+    to_write_.add_failed({f, frames_.turn(f)}, now);
 }
 
 void io_worker_state::answer_writers(frame_number f, errc code) {

@@ -25,7 +25,7 @@ constexpr std::uint8_t byte_of(errc code) noexcept {
 
 io_worker_state::io_worker_state(const io_worker_options& options)
     : options_(options), frames_(options.slot_bytes, options.eviction, options.resident), pins_(options.first_pin),
-      ahead_(options.prefetch_waiting_max), scrub_([&] {
+      to_write_(options.write_retry, options.write_trouble_time), ahead_(options.prefetch_waiting_max), scrub_([&] {
         auto how = options.scrub;
         how.slot_bytes = options.slot_bytes;
         return how;
@@ -320,7 +320,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
       if (options_.second_hit)
         unasked.push_back(f);
       else if (!options_.memory_only)
-        dirty_.push_back({f, frames_.turn(f), timestamp::min()});
+        add_to_write(f);
       if (options_.write_through) {
         write_waiters_[f].push_back({id, i});
         ++out.waiting;
@@ -391,7 +391,7 @@ void io_worker_state::drain() {
 }
 
 bool io_worker_state::quiesced() const noexcept {
-  return transfers_.empty() && (damaged_ || (dirty_.empty() && failed_.empty()));
+  return transfers_.empty() && (damaged_ || to_write_.empty());
 }
 
 void io_worker_state::tick(timestamp now) {
@@ -404,12 +404,7 @@ void io_worker_state::tick(timestamp now) {
     answer_if_done(id);
     return true;
   });
-  if (now >= write_trouble_ends_)
-    write_trouble_ = errc::ok;
-  while (!failed_.empty() && failed_.front().not_before <= now) {
-    dirty_.push_back(failed_.front());
-    failed_.pop_front();
-  }
+  to_write_.pass_time(now);
   write_behind();
   serve(now);
 }

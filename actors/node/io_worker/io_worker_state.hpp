@@ -6,6 +6,7 @@
 #include "actors/node/io_worker/prefetch_queue.hpp"
 #include "actors/node/io_worker/scrub.hpp"
 #include "actors/node/io_worker/slot_fences.hpp"
+#include "actors/node/io_worker/write_queue.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
@@ -250,14 +251,14 @@ public:
 
   /// The error of a recent failed write to the slab; ok if there is none. It stays for a while after the last failure,
   /// since some writes may fail and others succeed.
-  errc write_trouble() const noexcept { return write_trouble_; }
+  errc write_trouble() const noexcept { return to_write_.trouble(); }
 
   /// Ends waits whose time has expired, and retries failed writes.
   void tick(timestamp now);
   /// Whether requests wait for an extent that is expected soon.
   bool waits_for_extent() const noexcept { return extent_on_its_way_ && !queue_.empty(); }
   /// Whether a timeout may expire, or a write is to be retried.
-  bool needs_ticks() const noexcept { return !queue_.empty() || !failed_.empty(); }
+  bool needs_ticks() const noexcept { return !queue_.empty() || to_write_.any_failed(); }
 
   std::vector<io::page_request> take_requests() { return std::exchange(requests_, {}); }
   std::vector<page_check> take_checks() { return std::exchange(checks_, {}); }
@@ -310,11 +311,6 @@ private:
     std::uint64_t id = 0;
     std::uint32_t position = 0;
   };
-  struct dirty_page {
-    frame_number frame = no_frame;
-    std::uint32_t turn = 0;
-    timestamp not_before;
-  };
 
   result<void> admit(owner_id owner, const frame_request& work) const;
   request_id begin(owner_id owner, const frame_request& work, bool fetch, timestamp now);
@@ -348,6 +344,8 @@ private:
   void end_fresh(timestamp now);
   /// The page is no longer expendable, and is written.
   void ask_again(frame_number f);
+  /// The page is to be written to the slab.
+  void add_to_write(frame_number f) { to_write_.add({f, frames_.turn(f)}); }
   frame_number take_frame(const page_ref& page, frame_state as);
   /// Processes evicted and dropped frames: shards are notified of dropped pages, and none of the frames counts as
   /// promoted ahead any more.
@@ -401,9 +399,7 @@ private:
   std::unordered_map<request_id, pending_fill> fills_;
   std::unordered_map<frame_number, std::vector<waiter>> read_waiters_;
   std::unordered_map<frame_number, std::vector<waiter>> write_waiters_;
-  /// Pages to be written to the slab, in the order in which they were filled, and those whose writing failed.
-  std::deque<dirty_page> dirty_;
-  std::deque<dirty_page> failed_;
+  write_queue to_write_;
   std::unordered_map<std::uint64_t, transfer> transfers_;
   std::size_t reads_ = 0;
   /// The promoted ones among `reads_`.
@@ -449,8 +445,6 @@ private:
   bool empty_by_writing_ = false;
   std::optional<emptying_end> emptying_end_;
   bool draining_ = false;
-  errc write_trouble_ = errc::ok;
-  timestamp write_trouble_ends_{};
   bool damaged_ = false;
 };
 
