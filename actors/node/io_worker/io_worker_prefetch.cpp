@@ -43,7 +43,8 @@ bool io_worker_state::may_promote_ahead() const noexcept {
   // Frames of an extent that is being emptied do not count.
   const auto most = std::min<std::uint64_t>(options_.prefetch_pages_max,
                                             std::max<std::uint64_t>(frames_.lasting() / unfetched_part, 1));
-  return reads_ < options_.reads_max && reads_ahead_ < options_.prefetch_reads_max && ahead_.unfetched() < most;
+  return transfers_.reads() < options_.reads_max && transfers_.reads_ahead() < options_.prefetch_reads_max &&
+         ahead_.unfetched() < most;
 }
 
 // Called after requests were served: those take frames first, and promotion starts when no request waits for one.
@@ -67,8 +68,6 @@ void io_worker_state::promote_ahead(timestamp now) {
     frames_.unpin(f);
     ahead_.begin(f);
     const auto tag = begin_transfer({f, page.where.slot, true, true});
-    ++reads_;
-    ++reads_ahead_;
     const auto bytes = frames_.bytes(f);
     requests_.push_back({io::operation::read, page.where, bytes.data(), bytes.size(), frames_.buffer(f), tag,
                          now + options_.deadline_max});

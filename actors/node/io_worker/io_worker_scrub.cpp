@@ -21,7 +21,7 @@ bool io_worker_state::may_scrub(const page_ref& page) const {
 }
 
 bool io_worker_state::clients_read() const noexcept {
-  return !queue_.empty() || reads_ > 0;
+  return !queue_.empty() || transfers_.reads() > 0;
 }
 
 void io_worker_state::scrub_some(timestamp now) {
@@ -33,7 +33,7 @@ void io_worker_state::scrub_some(timestamp now) {
       continue;
     }
     scrubbed_ = *page;
-    scrub_tag_ = ++last_tag_;
+    scrub_tag_ = transfers_.unused_tag();
     requests_.push_back({io::operation::read, page->where, scrub_memory_.data(), scrub_memory_.size(), scrub_buffer_,
                          scrub_tag_, now + options_.deadline_max});
   }

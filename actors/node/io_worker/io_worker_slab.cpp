@@ -13,23 +13,21 @@ constexpr std::uint64_t ready_part = 8;
 
 } // namespace
 
-std::uint64_t io_worker_state::begin_transfer(const transfer& x) {
-  const auto tag = ++last_tag_;
-  transfers_.emplace(tag, x);
+std::uint64_t io_worker_state::begin_transfer(const page_transfer& x) {
   fences_.begin_transfer(x.slot);
-  return tag;
+  return transfers_.begin(x);
 }
 
 bool io_worker_state::may_write_behind() const noexcept {
-  if (damaged_ || writes_ >= options_.writes_max || !to_write_.any_due())
+  if (damaged_ || transfers_.writes() >= options_.writes_max || !to_write_.any_due())
     return false;
   if (empty_by_writing_)
     return true;
   // Clean frames may be pinned, so waiting requests are counted as well as the frames to be kept ready.
-  if (options_.write_eagerly || options_.write_through || draining_ || writes_ < short_of_)
+  if (options_.write_eagerly || options_.write_through || draining_ || transfers_.writes() < short_of_)
     return true;
   const auto ready =
-      frames_.count(frame_state::free) + frames_.count(frame_state::clean) + frames_.held_back() + writes_;
+      frames_.count(frame_state::free) + frames_.count(frame_state::clean) + frames_.held_back() + transfers_.writes();
   return ready < std::max<std::uint64_t>(frames_.size() / ready_part, 1);
 }
 
@@ -50,20 +48,18 @@ void io_worker_state::write_behind() {
 // would survive a restart.
 void io_worker_state::start_check(frame_number f) {
   frames_.begin_write(f);
-  ++writes_;
   const auto tag = begin_transfer({f, frames_.page(f).where.slot, false});
   checks_.push_back({tag, frames_.page(f), frames_.offset(f)});
 }
 
 void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now) {
   const auto found = transfers_.find(number);
-  if (found == transfers_.end())
+  if (!found)
     return;
-  const auto t = found->second;
+  const auto t = *found;
   if (verdict == errc::ok && damaged_ && !frames_.dropped(t.frame)) {
     // The slab was found damaged while the page was being verified.
-    transfers_.erase(found);
-    --writes_;
+    transfers_.end(number);
     written(t.frame, errc::slab_damaged, now);
     fences_.end_transfer(t.slot);
     return;
@@ -74,8 +70,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
                          frames_.buffer(t.frame), number, now + options_.deadline_max});
     return;
   }
-  transfers_.erase(found);
-  --writes_;
+  transfers_.end(number);
   if (!frames_.dropped(t.frame)) {
     ++stats_.damaged_pages;
     damaged_out_.push_back({frames_.page(t.frame), verdict, page_tier::memory});
@@ -92,22 +87,18 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
   for (const auto& c : completions) {
     if (end_of_scrub_read(c, now))
       continue;
-    const auto i = transfers_.find(c.tag);
-    if (i == transfers_.end())
+    const auto ended = transfers_.end(c.tag);
+    if (!ended)
       continue;
-    const auto t = i->second;
-    transfers_.erase(i);
+    const auto t = *ended;
     if (c.status == errc::ok) {
       ++(t.read ? stats_.read_pages : stats_.written_pages);
       (t.read ? stats_.read_bytes : stats_.written_bytes) += options_.slot_bytes;
     } else {
       ++(c.status == errc::timeout ? stats_.timed_out : stats_.failed);
     }
-    --(t.read ? reads_ : writes_);
-    if (t.ahead) {
-      --reads_ahead_;
+    if (t.ahead)
       stats_.prefetched_pages += c.status == errc::ok ? 1 : 0;
-    }
     if (t.read) {
       end_of_read(t.frame, c.status);
     } else {

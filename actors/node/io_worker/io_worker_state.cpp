@@ -195,7 +195,6 @@ void io_worker_state::refuse_rest(request& r, errc code) {
 void io_worker_state::start_read(request_id id, request& r, std::uint32_t position, frame_number f) {
   const auto& page = r.pages[position];
   const auto tag = begin_transfer({f, page.where.slot, true});
-  ++reads_;
   r.frames[position] = f;
   ++r.reading;
   read_waiters_[f].push_back({id, position});
@@ -228,7 +227,7 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
       r.short_of.pop_front();
       continue;
     }
-    if (r.fetch && reads_ >= options_.reads_max)
+    if (r.fetch && transfers_.reads() >= options_.reads_max)
       return false;
     // Unused memory is taken before pages are evicted that may be requested again.
     if (frames_.count(frame_state::free) == 0 && (now >= next_extent_ || (extent_on_its_way_ && now < extent_due_))) {
@@ -391,7 +390,7 @@ void io_worker_state::drain() {
 }
 
 bool io_worker_state::quiesced() const noexcept {
-  return transfers_.empty() && (damaged_ || to_write_.empty());
+  return transfers_.size() == 0 && (damaged_ || to_write_.empty());
 }
 
 void io_worker_state::tick(timestamp now) {
@@ -451,8 +450,9 @@ std::string io_worker_state::check() const {
   if (held_back != frames_.held_back())
     return "pages are held back that will never become expendable";
   std::uint64_t moving = 0;
-  for (const auto& [tag, t] : transfers_)
+  transfers_.for_each([&](const page_transfer& t) {
     moving += frames_.state(t.frame) == (t.read ? frame_state::reading : frame_state::writing) ? 1 : 0;
+  });
   if (moving != transfers_.size() ||
       moving != frames_.count(frame_state::reading) + frames_.count(frame_state::writing))
     return "the transfers do not match the frames that are read or written";

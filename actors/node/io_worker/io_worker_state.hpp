@@ -6,6 +6,7 @@
 #include "actors/node/io_worker/prefetch_queue.hpp"
 #include "actors/node/io_worker/scrub.hpp"
 #include "actors/node/io_worker/slot_fences.hpp"
+#include "actors/node/io_worker/transfer_table.hpp"
 #include "actors/node/io_worker/write_queue.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -298,15 +299,6 @@ private:
     io_reply reply;
     std::size_t waiting = 0;
   };
-  /// A transfer of bytes between slab and memory, in progress or about to start: it exists already while a page is
-  /// verified before it is written.
-  struct transfer {
-    frame_number frame = no_frame;
-    slot_number slot = 0;
-    bool read = false;
-    /// No fetch had requested the page when the transfer began.
-    bool ahead = false;
-  };
   struct waiter {
     std::uint64_t id = 0;
     std::uint32_t position = 0;
@@ -366,7 +358,7 @@ private:
   void start_check(frame_number f);
   void written(frame_number f, errc code, timestamp now);
   void end_of_read(frame_number f, errc code);
-  std::uint64_t begin_transfer(const transfer& x);
+  std::uint64_t begin_transfer(const page_transfer& x);
   /// Makes room for a page of the extent that is being emptied, or drops a page that cannot be kept anywhere; false if
   /// neither is possible now.
   bool make_room(frame_number f);
@@ -400,11 +392,7 @@ private:
   std::unordered_map<frame_number, std::vector<waiter>> read_waiters_;
   std::unordered_map<frame_number, std::vector<waiter>> write_waiters_;
   write_queue to_write_;
-  std::unordered_map<std::uint64_t, transfer> transfers_;
-  std::size_t reads_ = 0;
-  /// The promoted ones among `reads_`.
-  std::size_t reads_ahead_ = 0;
-  std::size_t writes_ = 0;
+  transfer_table transfers_;
   prefetch_queue ahead_;
   scrub scrub_;
   std::span<std::byte> scrub_memory_;
@@ -428,7 +416,6 @@ private:
   std::vector<damaged_page> damaged_out_;
   std::vector<page_ref> dropped_out_;
   io_stats stats_;
-  std::uint64_t last_tag_ = 0;
   request_id last_request_ = 0;
   bool wants_extent_ = false;
   /// The number of frames that the first request waits for and that are not available now.
