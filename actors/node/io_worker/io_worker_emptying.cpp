@@ -56,10 +56,7 @@ void io_worker_state::move_page(frame_number from) {
     return;
   // Entries with the old frame are void: that frame is free, or its turn has changed.
   add_to_write(to);
-  if (auto waiting = write_waiters_.extract(from); !waiting.empty()) {
-    waiting.key() = to;
-    write_waiters_.insert(std::move(waiting));
-  }
+  fills_.moved(from, to);
 }
 
 void io_worker_state::empty_some(timestamp now) {

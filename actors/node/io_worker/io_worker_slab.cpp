@@ -41,7 +41,7 @@ void io_worker_state::write_behind() {
   if (damaged_)
     for (const auto& x : to_write_.take_all())
       if (frames_.turn(x.frame) == x.turn)
-        answer_writers(x.frame, errc::slab_damaged);
+        fills_.written(x.frame, errc::slab_damaged);
 }
 
 // A client may have corrupted a page in shared memory. The page is verified before it is written, or the corruption
@@ -142,29 +142,15 @@ void io_worker_state::end_of_read(frame_number f, errc code) {
 
 void io_worker_state::written(frame_number f, errc code, timestamp now) {
   const bool dropped = frames_.dropped(f);
-  answer_writers(f, dropped && code == errc::ok ? errc::stale : code);
+  fills_.written(f, dropped && code == errc::ok ? errc::stale : code);
   frames_.end_write(f, code == errc::ok);
   if (code != errc::ok && !dropped)
     to_write_.add_failed({f, frames_.turn(f)}, now);
 }
 
-void io_worker_state::answer_writers(frame_number f, errc code) {
-  auto waiting = write_waiters_.extract(f);
-  if (waiting.empty())
-    return;
-  for (const auto& w : waiting.mapped()) {
-    const auto found = fills_.find(w.id);
-    found->second.reply.results[w.position] = static_cast<std::uint8_t>(code);
-    if (--found->second.waiting > 0)
-      continue;
-    fills_out_.push_back({w.id, std::move(found->second.reply)});
-    fills_.erase(found);
-  }
-}
-
 void io_worker_state::drop_frame(frame_number f) {
   if (frames_.state(f) == frame_state::dirty)
-    answer_writers(f, errc::stale); // it will not be written any more
+    fills_.written(f, errc::stale); // it will not be written any more
   ahead_.lost(f);
   frames_.drop(f);
 }

@@ -297,12 +297,13 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
   if (!pin)
     return fail(errc::not_found, "this client has no frames to fill under number " + std::to_string(work.pin));
   const auto id = ++last_request_;
-  pending_fill out;
+  io_reply out;
   std::vector<frame_number> unasked;
-  out.reply.results.items.resize(pin->frames.size(), byte_of(errc::ok));
+  std::vector<pending_fills::unwritten> unwritten;
+  out.results.items.resize(pin->frames.size(), byte_of(errc::ok));
   for (std::uint32_t i = 0; i < pin->frames.size(); ++i) {
     const auto f = pin->frames[i];
-    auto& code = out.reply.results[i];
+    auto& code = out.results[i];
     if (f == no_frame) {
       code = byte_of(errc::not_found);
       continue;
@@ -320,20 +321,15 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
         unasked.push_back(f);
       else if (!options_.memory_only)
         add_to_write(f);
-      if (options_.write_through) {
-        write_waiters_[f].push_back({id, i});
-        ++out.waiting;
-      }
+      if (options_.write_through)
+        unwritten.push_back({f, i});
     }
     release(f, false);
   }
+  fills_.add(id, std::move(out), unwritten);
   hold_back(unasked, now);
   if (draining_)
     drop_all();
-  if (out.waiting == 0)
-    fills_out_.push_back({id, std::move(out.reply)});
-  else
-    fills_.emplace(id, std::move(out));
   write_behind();
   serve(now);
   return id;

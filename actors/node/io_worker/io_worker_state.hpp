@@ -2,6 +2,7 @@
 
 #include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/io_worker/frame_table.hpp"
+#include "actors/node/io_worker/pending_fills.hpp"
 #include "actors/node/io_worker/pin_table.hpp"
 #include "actors/node/io_worker/prefetch_queue.hpp"
 #include "actors/node/io_worker/scrub.hpp"
@@ -123,10 +124,7 @@ public:
     std::uint32_t pages = 0;
     bool fetched = false;
   };
-  struct answered_fill {
-    request_id request = 0;
-    io_reply reply;
-  };
+  using answered_fill = pending_fills::answer;
   /// A page to be verified before it is written to the slab; `checked` takes the result.
   struct page_check {
     std::uint64_t number = 0;
@@ -264,7 +262,7 @@ public:
   std::vector<io::page_request> take_requests() { return std::exchange(requests_, {}); }
   std::vector<page_check> take_checks() { return std::exchange(checks_, {}); }
   std::vector<answered_frames> take_frames() { return std::exchange(frames_out_, {}); }
-  std::vector<answered_fill> take_fills() { return std::exchange(fills_out_, {}); }
+  std::vector<answered_fill> take_fills() { return fills_.take_answers(); }
   std::vector<fence_id> take_fenced() { return fences_.take_complete(); }
   /// Damaged pages: those whose bytes in memory are not what was saved, or that had to leave memory and cannot be
   /// written (`slab_damaged`), which are dropped; and those that a scrub found damaged in the slab. The shards that
@@ -293,11 +291,6 @@ private:
     std::deque<std::uint32_t> short_of;
     /// The number of pages that are being read.
     std::size_t reading = 0;
-  };
-  /// A fill that waits for writes to the slab.
-  struct pending_fill {
-    io_reply reply;
-    std::size_t waiting = 0;
   };
   struct waiter {
     std::uint64_t id = 0;
@@ -352,7 +345,6 @@ private:
   void release_all(std::span<const frame_number> frames, bool fetch);
   /// Drops the frame because its slot is free or belongs to another page.
   void drop_frame(frame_number f);
-  void answer_writers(frame_number f, errc code);
   bool may_write_behind() const noexcept;
   void write_behind();
   void start_check(frame_number f);
@@ -388,9 +380,8 @@ private:
   std::deque<request_id> queue_;
   /// The number of pages of open requests, by owner.
   std::unordered_map<owner_id, std::uint64_t> asked_;
-  std::unordered_map<request_id, pending_fill> fills_;
+  pending_fills fills_;
   std::unordered_map<frame_number, std::vector<waiter>> read_waiters_;
-  std::unordered_map<frame_number, std::vector<waiter>> write_waiters_;
   write_queue to_write_;
   transfer_table transfers_;
   prefetch_queue ahead_;
@@ -412,7 +403,6 @@ private:
   std::vector<io::page_request> requests_;
   std::vector<page_check> checks_;
   std::vector<answered_frames> frames_out_;
-  std::vector<answered_fill> fills_out_;
   std::vector<damaged_page> damaged_out_;
   std::vector<page_ref> dropped_out_;
   io_stats stats_;
