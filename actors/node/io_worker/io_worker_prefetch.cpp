@@ -57,8 +57,8 @@ void io_worker_state::promote_ahead(timestamp now) {
       continue;
     }
     // A rank that gives back an extent requests none.
-    if (frames_.count(frame_state::free) == 0 && now >= next_extent_ && !frames_.emptying()) {
-      wants_extent_ = true;
+    if (frames_.count(frame_state::free) == 0 && extents_.may_request(now) && !frames_.emptying()) {
+      extents_.request();
       return;
     }
     const auto f = take_frame(page, frame_state::reading);

@@ -13,10 +13,6 @@ namespace {
 /// all disconnect at once. Their late requests arrive within seconds.
 constexpr std::size_t dead_owners_min = 1024;
 
-constexpr duration extent_retry = std::chrono::seconds(1);
-constexpr duration extent_soon = std::chrono::milliseconds(2);
-constexpr duration extent_patience = std::chrono::milliseconds(100);
-
 constexpr std::uint8_t byte_of(errc code) noexcept {
   return static_cast<std::uint8_t>(code);
 }
@@ -35,21 +31,13 @@ io_worker_state::io_worker_state(const io_worker_options& options)
 // -- memory --
 
 void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
-  wants_extent_ = false;
-  extent_on_its_way_ = false;
-  // More extents may be available.
-  next_extent_ = timestamp::min();
+  extents_.added();
   frames_.add_extent(x);
   serve(now);
 }
 
 void io_worker_state::no_extent(bool on_its_way, timestamp now) {
-  wants_extent_ = false;
-  // The wait is bounded, because a host that is short of memory may announce an extent for ever.
-  if (on_its_way && !extent_on_its_way_)
-    extent_due_ = now + extent_patience;
-  extent_on_its_way_ = on_its_way;
-  next_extent_ = now + (on_its_way ? extent_soon : extent_retry);
+  extents_.refused(on_its_way, now);
   serve(now);
   write_behind();
 }
@@ -230,10 +218,8 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
     if (r.fetch && transfers_.reads() >= options_.reads_max)
       return false;
     // Unused memory is taken before pages are evicted that may be requested again.
-    if (frames_.count(frame_state::free) == 0 && (now >= next_extent_ || (extent_on_its_way_ && now < extent_due_))) {
-      wants_extent_ = now >= next_extent_;
+    if (frames_.count(frame_state::free) == 0 && extents_.request_or_wait(now))
       return false;
-    }
     const auto f = take_frame(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling);
     if (f == no_frame && !has_all_frames(r)) {
       short_of_ = r.short_of.size();

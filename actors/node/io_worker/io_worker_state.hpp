@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/io_worker/extent_wish.hpp"
 #include "actors/node/io_worker/frame_table.hpp"
 #include "actors/node/io_worker/pending_fills.hpp"
 #include "actors/node/io_worker/pin_table.hpp"
@@ -138,7 +139,7 @@ public:
   // -- memory --
 
   /// Whether an extent is needed; `add_extent` or `no_extent` follows.
-  bool wants_extent() const noexcept { return wants_extent_; }
+  bool wants_extent() const noexcept { return extents_.requested(); }
   void add_extent(const frame_table::extent& x, timestamp now);
   /// There is no extent now. The request is repeated a second later if the need remains. With `on_its_way` it is
   /// repeated soon, and until then no page is evicted instead.
@@ -255,7 +256,7 @@ public:
   /// Ends waits whose time has expired, and retries failed writes.
   void tick(timestamp now);
   /// Whether requests wait for an extent that is expected soon.
-  bool waits_for_extent() const noexcept { return extent_on_its_way_ && !queue_.empty(); }
+  bool waits_for_extent() const noexcept { return extents_.on_its_way() && !queue_.empty(); }
   /// Whether a timeout may expire, or a write is to be retried.
   bool needs_ticks() const noexcept { return !queue_.empty() || to_write_.any_failed(); }
 
@@ -407,13 +408,9 @@ private:
   std::vector<page_ref> dropped_out_;
   io_stats stats_;
   request_id last_request_ = 0;
-  bool wants_extent_ = false;
+  extent_wish extents_;
   /// The number of frames that the first request waits for and that are not available now.
   std::size_t short_of_ = 0;
-  /// The earliest time for the next request for an extent; and until when an announced extent is waited for.
-  timestamp next_extent_ = timestamp::min();
-  timestamp extent_due_ = timestamp::min();
-  bool extent_on_its_way_ = false;
   /// While an extent is emptied: its deadline, whether it must be emptied in any case, and whether pages have to be
   /// written first.
   timestamp emptied_by_ = timestamp::min();
