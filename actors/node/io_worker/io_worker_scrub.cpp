@@ -6,8 +6,7 @@ namespace troupe {
 
 void io_worker_state::begin_scrub(std::span<std::byte> memory, std::uint32_t buffer, std::uint32_t shards,
                                   timestamp now) {
-  scrub_memory_ = memory;
-  scrub_buffer_ = buffer;
+  scrub_slot_.set_memory(memory, buffer);
   scrub_.begin(shards, now);
 }
 
@@ -32,20 +31,14 @@ void io_worker_state::scrub_some(timestamp now) {
       scrub_.skipped(now);
       continue;
     }
-    scrubbed_ = *page;
-    scrub_tag_ = transfers_.unused_tag();
-    requests_.push_back({io::operation::read, page->where, scrub_memory_.data(), scrub_memory_.size(), scrub_buffer_,
-                         scrub_tag_, now + options_.deadline_max});
+    requests_.push_back(scrub_slot_.read(*page, transfers_.unused_tag(), now + options_.deadline_max));
   }
 }
 
 bool io_worker_state::end_of_scrub_read(const io::completion& c, timestamp now) {
-  if (c.tag != scrub_tag_)
+  if (!scrub_slot_.ended(c.tag, c.status))
     return false;
-  scrub_tag_ = 0;
-  if (c.status == errc::ok)
-    scrub_check_ = scrubbed_;
-  else
+  if (c.status != errc::ok)
     scrub_verdict(c.status, now);
   return true;
 }
@@ -54,13 +47,13 @@ bool io_worker_state::end_of_scrub_read(const io::completion& c, timestamp now) 
 // another key, or a mixture. So the result counts only if the slot was not fenced, and only for the page with its
 // generation. A page of this generation is written once, before the read began.
 void io_worker_state::scrub_verdict(errc verdict, timestamp now) {
-  if (check_page(scrubbed_, true) == errc::ok && !damaged_) {
+  if (check_page(scrub_slot_.page(), true) == errc::ok && !damaged_) {
     ++stats_.scrubbed_pages;
     const bool bad = verdict == errc::corrupt || verdict == errc::identity_mismatch || verdict == errc::io_error ||
                      verdict == errc::slab_damaged;
     if (bad) {
       ++stats_.scrub_unsound_pages;
-      damaged_out_.push_back({scrubbed_, verdict, page_tier::disk});
+      damaged_out_.push_back({scrub_slot_.page(), verdict, page_tier::disk});
     }
   }
   scrub_.ended(now);

@@ -7,6 +7,7 @@
 #include "actors/node/io_worker/pin_table.hpp"
 #include "actors/node/io_worker/prefetch_queue.hpp"
 #include "actors/node/io_worker/scrub.hpp"
+#include "actors/node/io_worker/scrub_slot.hpp"
 #include "actors/node/io_worker/slot_fences.hpp"
 #include "actors/node/io_worker/transfer_table.hpp"
 #include "actors/node/io_worker/write_queue.hpp"
@@ -225,7 +226,7 @@ public:
   /// Starts to read the next page, if it is due.
   void scrub_some(timestamp now);
   /// The page that should now be in the scrub memory; `scrub_verdict` follows.
-  std::optional<page_ref> take_scrub_check() { return std::exchange(scrub_check_, std::nullopt); }
+  std::optional<page_ref> take_scrub_check() { return scrub_slot_.take_check(); }
   void scrub_verdict(errc verdict, timestamp now);
   /// The time when `take_scrub_wish` or `scrub_some` next has something to do, unless another event comes first.
   std::optional<timestamp> next_scrub() const noexcept {
@@ -387,13 +388,7 @@ private:
   transfer_table transfers_;
   prefetch_queue ahead_;
   scrub scrub_;
-  std::span<std::byte> scrub_memory_;
-  std::uint32_t scrub_buffer_ = 0;
-  /// The page that a scrub reads or verifies. It is no transfer of its slot: a fence does not wait for it, since its
-  /// result is then ignored.
-  page_ref scrubbed_{};
-  std::uint64_t scrub_tag_ = 0;
-  std::optional<page_ref> scrub_check_;
+  scrub_slot scrub_slot_;
   /// In order of time.
   std::deque<fresh_pages> fresh_;
   /// Pages that were dropped unwritten, by slot, until it is fenced: the slab has another page there.
