@@ -20,9 +20,7 @@ result<void> io_worker_state::begin_emptying(bool must, duration patience, times
     return fail(errc::busy, "an extent of this rank is being emptied");
   if (!frames_.begin_emptying())
     return fail(errc::not_found, "this rank has no extent");
-  must_empty_ = must;
-  emptied_by_ = later(now, patience);
-  may_empty_more_ = true;
+  emptying_.begin(must, later(now, patience));
   return {};
 }
 
@@ -36,7 +34,7 @@ bool io_worker_state::make_room(frame_number f) {
   if (frames_.state(f) != frame_state::dirty || options_.memory_only)
     return false;
   if (!damaged_) {
-    empty_by_writing_ = true;
+    emptying_.need_writes();
     return false;
   }
   // A held-back page becomes expendable when its commit has had its time.
@@ -62,17 +60,14 @@ void io_worker_state::move_page(frame_number from) {
 void io_worker_state::empty_some(timestamp now) {
   if (!frames_.emptying())
     return;
-  may_empty_more_ = false;
-  empty_by_writing_ = false;
+  emptying_.begin_step();
   end_fresh(now);
-  if (now >= emptied_by_)
-    return end_emptying(errc::timeout, now);
-  if (short_of_ > 0 && !must_empty_)
-    return end_emptying(errc::busy, now);
+  if (const auto code = emptying_.obstacle(short_of_ > 0, now); code != errc::ok)
+    return end_emptying(code, now);
   std::uint64_t moved = 0;
   for (auto f = frames_.next_to_move(); f != no_frame && make_room(f); f = frames_.next_to_move()) {
     if (moved >= step_bytes) {
-      may_empty_more_ = true;
+      emptying_.pause();
       break;
     }
     // The evicted page may have been this very page.
@@ -87,16 +82,14 @@ void io_worker_state::empty_some(timestamp now) {
 }
 
 void io_worker_state::end_emptying(errc code, timestamp now) {
-  may_empty_more_ = false;
-  empty_by_writing_ = false;
   if (code == errc::ok) {
-    emptying_end_ = {code, frames_.take_emptied()};
+    emptying_.end({code, frames_.take_emptied()});
     ++stats_.returned_extents;
     promote_ahead(now);
     return;
   }
   frames_.stop_emptying();
-  emptying_end_ = {code, {}};
+  emptying_.end({code, {}});
   serve(now);
 }
 

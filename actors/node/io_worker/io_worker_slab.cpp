@@ -21,7 +21,7 @@ std::uint64_t io_worker_state::begin_transfer(const page_transfer& x) {
 bool io_worker_state::may_write_behind() const noexcept {
   if (damaged_ || transfers_.writes() >= options_.writes_max || !to_write_.any_due())
     return false;
-  if (empty_by_writing_)
+  if (emptying_.needs_writes())
     return true;
   // Clean frames may be pinned, so waiting requests are counted as well as the frames to be kept ready.
   if (options_.write_eagerly || options_.write_through || draining_ || transfers_.writes() < short_of_)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/io_worker/emptying_run.hpp"
 #include "actors/node/io_worker/extent_wish.hpp"
 #include "actors/node/io_worker/frame_table.hpp"
 #include "actors/node/io_worker/pending_fills.hpp"
@@ -148,12 +149,7 @@ public:
 
   // -- an extent that goes back (io_worker_emptying.cpp) --
 
-  /// The result of emptying: ok, and the extent is no longer part of this rank; `timeout`, or `busy` (requests of this
-  /// rank wait for memory), and the extent stays.
-  struct emptying_end {
-    errc code = errc::ok;
-    frame_table::extent memory;
-  };
+  using emptying_end = troupe::emptying_end;
 
   /// Starts to empty one extent, within `patience`; `empty_some` must be called until `take_emptying_end` has a result.
   /// Pages move to frames in other extents, which are freed by evicting the next pages in order, held-back ones
@@ -168,8 +164,8 @@ public:
   void empty_some(timestamp now);
   bool emptying() const noexcept { return frames_.emptying(); }
   /// Whether the last step stopped only because it had taken long enough.
-  bool may_empty_more() const noexcept { return frames_.emptying() && may_empty_more_; }
-  std::optional<emptying_end> take_emptying_end() { return std::exchange(emptying_end_, std::nullopt); }
+  bool may_empty_more() const noexcept { return frames_.emptying() && emptying_.paused(); }
+  std::optional<emptying_end> take_emptying_end() { return emptying_.take_end(); }
 
   // -- clients --
 
@@ -406,13 +402,7 @@ private:
   extent_wish extents_;
   /// The number of frames that the first request waits for and that are not available now.
   std::size_t short_of_ = 0;
-  /// While an extent is emptied: its deadline, whether it must be emptied in any case, and whether pages have to be
-  /// written first.
-  timestamp emptied_by_ = timestamp::min();
-  bool must_empty_ = false;
-  bool may_empty_more_ = false;
-  bool empty_by_writing_ = false;
-  std::optional<emptying_end> emptying_end_;
+  emptying_run emptying_;
   bool draining_ = false;
   bool damaged_ = false;
 };
