@@ -65,7 +65,7 @@ std::string code_of(std::string_view text) {
   return out;
 }
 
-enum class scope : std::uint8_t { name_space, type, function, value };
+enum class scope : std::uint8_t { outside, type, function, value };
 
 struct open_brace {
   scope kind = scope::value;
@@ -101,12 +101,12 @@ std::string function_name(const std::string& head) {
 }
 
 /// What the brace after `head`, the text since the last end of a statement, opens.
-scope kind_of(const std::string& head, bool follows_space) {
+scope kind_of(const std::string& head, bool follows_blank) {
   static const std::regex names(R"((?:^|[\s)])(?:namespace\b[\w\s:]*|extern\s*)$)");
   static const std::regex types(R"((?:^|[\s>])(?:class|struct|union|enum)\s)");
   if (std::regex_search(head, names))
-    return scope::name_space;
-  if (!follows_space)
+    return scope::outside;
+  if (!follows_blank)
     return scope::value;
   const auto last = head.find_last_not_of(" \n");
   const char before = last == std::string::npos ? ' ' : head[last];
@@ -155,7 +155,7 @@ void scan(std::string_view text, const Ended& ended) {
         ended(last.kind == scope::type,
               sized_code{outer + last.name, last.kind == scope::type ? last.members : lines + 1});
         head.clear();
-      } else if (last.kind == scope::name_space) {
+      } else if (last.kind == scope::outside) {
         head.clear();
       }
       continue;
