@@ -400,8 +400,8 @@ TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconne
 
 namespace {
 
-/// CAF's broker is leaked if it is scheduled while its multiplexer ends: the reference to it lies in a pipe that is not
-/// read any more. While the connections of a system close, for up to 2 s, that may happen.
+/// CAF's broker is leaked here, once per system. Most likely it is scheduled while connections close, for up to 2 s:
+/// the reference to it then lies in a pipe that the multiplexer does not read any more.
 std::unique_ptr<caf::actor_system> make_system_without_leak_check(system_config& options) {
 #ifdef __SANITIZE_ADDRESS__
   const __lsan::ScopedDisabler broker_may_leak;
