@@ -126,8 +126,23 @@ bool declares_member(const std::string& text) {
          !std::regex_search(statement, other) && std::regex_search(statement, pattern);
 }
 
-template <class Ended>
-void scan(std::string_view text, const Ended& ended) {
+/// The name of something in the braces that are open, with the names of the classes around it.
+std::string name_in(const std::vector<open_brace>& open, const std::string& name) {
+  std::string out;
+  for (const auto& x : open)
+    if (x.kind == scope::type)
+      out += x.name + "::";
+  return out + name;
+}
+
+std::size_t line_breaks(std::string_view code, std::size_t from, std::size_t to) {
+  return static_cast<std::size_t>(std::ranges::count(code.substr(from, to - from), '\n'));
+}
+
+} // namespace
+
+code_sizes sizes_of(std::string_view text) {
+  code_sizes out;
   const auto code = code_of(text);
   std::vector<open_brace> open;
   std::string head;
@@ -145,19 +160,12 @@ void scan(std::string_view text, const Ended& ended) {
     if (c == '}' && !open.empty()) {
       const auto last = open.back();
       open.pop_back();
-      std::string outer;
-      for (const auto& x : open)
-        if (x.kind == scope::type)
-          outer += x.name + "::";
-      if (last.kind == scope::function || last.kind == scope::type) {
-        const auto lines = static_cast<std::size_t>(std::count(code.begin() + static_cast<std::ptrdiff_t>(last.begin),
-                                                               code.begin() + static_cast<std::ptrdiff_t>(i), '\n'));
-        ended(last.kind == scope::type,
-              sized_code{outer + last.name, last.kind == scope::type ? last.members : lines + 1});
+      if (last.kind == scope::function)
+        out.functions.push_back({name_in(open, last.name), line_breaks(code, last.begin, i) + 1});
+      if (last.kind == scope::type)
+        out.classes.push_back({name_in(open, last.name), last.members});
+      if (last.kind != scope::value)
         head.clear();
-      } else if (last.kind == scope::outside) {
-        head.clear();
-      }
       continue;
     }
     if (in_body)
@@ -172,25 +180,6 @@ void scan(std::string_view text, const Ended& ended) {
       head += c == '\n' ? ' ' : c;
     }
   }
-}
-
-} // namespace
-
-std::vector<sized_code> functions_of(std::string_view text) {
-  std::vector<sized_code> out;
-  scan(text, [&](bool is_class, const sized_code& x) {
-    if (!is_class)
-      out.push_back(x);
-  });
-  return out;
-}
-
-std::vector<sized_code> classes_of(std::string_view text) {
-  std::vector<sized_code> out;
-  scan(text, [&](bool is_class, const sized_code& x) {
-    if (is_class)
-      out.push_back(x);
-  });
   return out;
 }
 

@@ -18,12 +18,15 @@ struct sized_code {
   friend bool operator==(const sized_code&, const sized_code&) = default;
 };
 
-/// The functions with a body, in the order of their ends. Functions inside of others, such as lambdas, count as a part
-/// of these. Recognizes C++ as clang-format writes it: a space precedes the brace of a body, and none that of an
-/// initializer.
-std::vector<sized_code> functions_of(std::string_view text);
+struct code_sizes {
+  /// The functions with a body, in the order of their ends. Functions inside of others, such as lambdas, count as a
+  /// part of these.
+  std::vector<sized_code> functions;
+  /// The classes and structs with a body, in the order of their ends. A data member is one whose name ends in `_`.
+  std::vector<sized_code> classes;
+};
 
-/// The classes and structs with a body, in the order of their ends. A data member is one whose name ends in `_`.
-std::vector<sized_code> classes_of(std::string_view text);
+/// Recognizes C++ as clang-format writes it: a space precedes the brace of a body, and none that of an initializer.
+code_sizes sizes_of(std::string_view text);
 
 } // namespace troupe::test

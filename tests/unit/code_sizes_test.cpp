@@ -1,17 +1,28 @@
 #include "tests/catch.hpp"
 #include "tests/unit/code_sizes.hpp"
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 namespace code_sizes_test {
 
 /// Sizes of functions and classes, as the tests of style count them.
 
-using troupe::test::classes_of;
-using troupe::test::functions_of;
 using troupe::test::sized_code;
+using troupe::test::sizes_of;
 using sizes = std::vector<sized_code>;
+
+namespace {
+
+sizes functions_of(std::string_view text) {
+  return sizes_of(text).functions;
+}
+
+sizes classes_of(std::string_view text) {
+  return sizes_of(text).classes;
+}
+
+} // namespace
 
 TEST_CASE("sizes: the lines of a function are those of its body", "[style]") {
   CHECK(functions_of("int f() {\n  return 1;\n}\n") == sizes{{"f", 3}});

@@ -128,10 +128,11 @@ std::map<std::string, std::size_t> too_large(const source_tree& tree) {
   for (const auto& [path, text] : tree) {
     if (!is_product(path))
       continue;
-    for (const auto& x : troupe::test::functions_of(text))
+    const auto sizes = troupe::test::sizes_of(text);
+    for (const auto& x : sizes.functions)
       if (x.size > max_function_lines)
         out[concat({path, ": ", x.name})] = x.size;
-    for (const auto& x : troupe::test::classes_of(text))
+    for (const auto& x : sizes.classes)
       if (x.size > max_members)
         out[concat({path, ": ", x.name})] = x.size;
   }
