@@ -361,8 +361,8 @@ private:
   bool end_of_scrub_read(const io::completion& c, timestamp now);
 
   // A transfer is a page whose bytes the store was asked to move, or that is being verified before that. It belongs to
-  // one frame and one slot, whose transfers `fences_` counts. Only its completion ends it: no deadline,
-  // no disconnection, no fence. Until then the frame is `reading` or `writing` and stays.
+  // one frame and one slot, whose transfers `fences_` counts. Only its completion ends it: no deadline, no
+  // disconnection, no fence. Until then the frame is `reading` or `writing` and stays.
   //
   // A request holds pins on the frames it lists until it is answered; then its pin does, until the client ends it or is
   // known to be quiesced. So the pins of a frame are those of requests and of the pin table together.
