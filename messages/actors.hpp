@@ -25,6 +25,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(troupe_atoms, caf::first_custom_type_id)
 CAF_ADD_ATOM(troupe_atoms, troupe, commit_atom, "commit")
 CAF_ADD_ATOM(troupe_atoms, troupe, abort_atom, "abort")
 CAF_ADD_ATOM(troupe_atoms, troupe, release_atom, "release")
+CAF_ADD_ATOM(troupe_atoms, troupe, retain_atom, "retain")
 CAF_ADD_ATOM(troupe_atoms, troupe, publish_page_atom, "pub_page")
 CAF_ADD_ATOM(troupe_atoms, troupe, take_atom, "take")
 CAF_ADD_ATOM(troupe_atoms, troupe, fence_atom, "fence")
@@ -231,6 +232,8 @@ using lookup_actor =
                      caf::replies_to<release_atom, ticket>::with<void>,
                      /// The same, from a node that keeps pages of these keys: see `release_request::kept_there`.
                      caf::replies_to<release_atom, ticket, packed<key_digest>>::with<void>,
+                     /// Keep these keys of an `each` lookup, which count as used, and release the others.
+                     caf::replies_to<retain_atom, ticket, packed<key_digest>>::with<void>,
                      caf::replies_to<bind_atom, lookup_binding>::with<void>, caf::replies_to<unbind_atom>::with<void>,
                      caf::replies_to<stats_atom>::with<registry_stats>, caf::reacts_to<caf::tick_atom>>;
 

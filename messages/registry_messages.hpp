@@ -34,8 +34,8 @@ struct lease_bounds {
 /// A share of 100 %.
 inline constexpr std::uint32_t whole_share = 1'000'000;
 
-/// Looks up a run of keys in prefix order and takes a lease on the leading complete ones. The same lease again is
-/// extended (a repeated request finds what the first one did). limit_exceeded beyond the bounds.
+/// Looks up a run of keys in prefix order and takes a lease on the leading complete ones, or on all complete ones. The
+/// same lease again is extended (a repeated request finds what the first one did). limit_exceeded beyond the bounds.
 struct match_request {
   namespace_id ns;
   ticket lease;
@@ -46,9 +46,13 @@ struct match_request {
   bool report_on_disk = false;
   /// Set for another node, where the keys are then used, found here or not. The client proxy sets it, not the client.
   bool by_peer = false;
+  /// Leases every complete key, also behind missing ones: for a group of KV caches that needs only some of the keys. As
+  /// the caller decides later which of them it uses, this does not count as use, and io workers prepare nothing:
+  /// `release_request::retained` does both.
+  bool each = false;
 };
 
-/// The number of leading keys of the request that are complete and now leased.
+/// The number of leading keys of the request that are complete and now leased; with `each`, of all complete ones.
 struct match_reply {
   std::uint32_t matched = 0;
   /// The number of requests under the lease so far, see `release_request`. 0: there is no lease.
@@ -56,6 +60,8 @@ struct match_reply {
   /// If requested, for each key that matched: 1 if the page of at least one rank is not in the memory of the node now,
   /// so that it would have to be read first, else 0. Empty where this is unknown.
   packed<std::uint8_t> on_disk = {};
+  /// With `each`, for each key of the request: 1 if it is complete and leased, else 0.
+  packed<std::uint8_t> found = {};
 };
 
 /// Finds the pages of one rank, and takes a lease on the keys that are found.
@@ -102,6 +108,10 @@ struct release_request {
   /// From another node of the cluster, which gives all of the lease back: it keeps new pages of these keys, made under
   /// the lease, so that those here may be evicted first. Keys that are not in the lease are ignored.
   packed<key_digest> kept_there = {};
+  /// If not empty, these keys of the lease stay, in this order, and all others are given back; `keep` and `uses` do not
+  /// apply. They count as used now, and io workers are notified that they will be read. Keys that are not in the lease
+  /// are ignored; where none is left, the lease ends.
+  packed<key_digest> retained = {};
 };
 
 /// Prolongs a lease; not_found when it does not exist any more.

@@ -15,17 +15,21 @@
 
 namespace troupe {
 
-/// Requests the number of leading keys of a sequence that are complete on all ranks.
+/// Requests the number of leading keys of a sequence that are complete on all ranks; or, with `each`, which of the keys
+/// are.
 struct lookup_task {
   packed<key_digest> keys;
   /// How long the keys have to stay leased without a renewal.
   duration lease_for{};
   /// Asks for `lookup_result::on_disk`.
   bool report_on_disk = false;
+  /// Finds every complete key, also behind missing ones, on this node only. The caller decides which of them it uses,
+  /// and has the rest given back (`retain_atom`): only then the keys count as used.
+  bool each = false;
 };
 
-/// The leading `matched` keys are complete and held by `lease` until it is released or expires. When nothing matched,
-/// nothing is held, and `lease` is all zero.
+/// The leading `matched` keys, or with `each` those that are marked in `found`, are complete and held by `lease` until
+/// it is released or expires. When nothing matched, nothing is held, and `lease` is all zero.
 struct lookup_result {
   std::uint32_t matched = 0;
   ticket lease;
@@ -33,6 +37,9 @@ struct lookup_result {
   packed<std::uint8_t> on_disk = {};
   /// The granted time, where it is less than requested; zero: as requested.
   duration lease_for = {};
+  /// With `each`: 1 for each key of the task that is complete and leased, else 0. Then `on_disk`, if not empty, has one
+  /// mark for each key of the task as well. Fewer marks than keys where the node accepts fewer at once.
+  packed<std::uint8_t> found = {};
 };
 
 /// Move blocks of paged KV cache to storage (save) or back (load).
@@ -52,6 +59,9 @@ struct transfer_task {
   std::uint64_t ready_event = 0;
   /// Save only: as `finish_request::origin`.
   page_origin origin = page_origin::client;
+  /// Save only: whether each key is the parent of the next one. Otherwise none has a parent: they are evicted in the
+  /// order of their use, as pages of a window or states, of which a later one is worth no less without an earlier one.
+  bool chained = true;
 };
 
 /// The time of a task by kind of request: how long at least one of each kind was in progress. Kinds overlap, since one

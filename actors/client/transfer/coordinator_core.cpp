@@ -35,6 +35,7 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
   t.id = last_task_;
   t.ticket = make_ticket(binding_.owner, binding_.ticket_stream, ++last_ticket_);
   t.parent = work.parent;
+  t.chained = work.chained;
   t.tag = work.tag;
   t.ready_event = work.ready_event;
   t.origin = work.origin;

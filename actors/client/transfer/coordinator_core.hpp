@@ -164,6 +164,7 @@ protected:
     task_id id = 0;
     troupe::ticket ticket;
     key_digest parent;
+    bool chained = true;
     std::uint64_t tag = 0;
     std::uint64_t ready_event = 0;
     page_origin origin = page_origin::client;

@@ -16,6 +16,13 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
       [this](release_atom, const ticket& lease, const packed<key_digest>& kept_there) {
         return release(lease, kept_there.items);
       },
+      [this](retain_atom, const ticket& lease, const packed<key_digest>& keys) -> caf::result<void> {
+        if (!asked_from_here(*this))
+          return to_caf(not_this_process());
+        auto retained = state().retain(lease, keys.items);
+        flush();
+        return to_caf(retained);
+      },
       [this](bind_atom, const lookup_binding& node) -> caf::result<void> {
         if (auto bad = check_node(node))
           return to_caf(*bad);

@@ -26,12 +26,20 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   if (lookups_.size() >= lookups_max_)
     return fail(errc::limit_exceeded, std::to_string(lookups_max_) + " lookups are in progress, which is the limit");
   const auto id = ++last_id_;
-  const prefix_fetch::terms how{binding_.ns,         binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
-                                work.report_on_disk, binding_.has_peers,   later(now, time_limit_)};
   const auto keys = std::span(work.keys.items).first(std::min<std::size_t>(work.keys.size(), binding_.batch_keys_max));
-  auto& x = lookups_.emplace(id, prefix_fetch(how, {keys.begin(), keys.end()})).first->second;
-  x.start(new_lease(), now);
-  go_on(id, x);
+  const auto lease_for = std::min(work.lease_for, binding_.lease_max);
+  const auto deadline = later(now, time_limit_);
+  const auto begin = [&](auto made) {
+    made.start(new_lease(), now);
+    go_on(id, lookups_.emplace(id, std::move(made)).first->second);
+  };
+  if (work.each) {
+    begin(key_lookup({binding_.ns, binding_.shard_count, lease_for, work.report_on_disk, deadline}, keys));
+    return id;
+  }
+  prefix_fetch::terms how{binding_.ns,         binding_.shard_count, lease_for,
+                          work.report_on_disk, binding_.has_peers,   deadline};
+  begin(prefix_fetch(how, {keys.begin(), keys.end()}));
   return id;
 }
 
@@ -39,7 +47,7 @@ ticket lookup_state::new_lease() {
   return make_ticket(binding_.owner, binding_.ticket_stream, ++last_lease_);
 }
 
-void lookup_state::go_on(lookup_id id, prefix_fetch& x) {
+void lookup_state::send_requests(lookup_id id, prefix_fetch& x) {
   for (auto& effect : x.take_outbox()) {
     if (auto* match = std::get_if<prefix_fetch::match>(&effect)) {
       calls_.emplace(++last_call_, call{id, match->part});
@@ -52,17 +60,55 @@ void lookup_state::go_on(lookup_id id, prefix_fetch& x) {
       outbox_.emplace_back(lookup_release{0, release.shard, std::move(release.request)});
     }
   }
-  if (!x.outcome())
-    return;
-  if (const auto& found = *x.outcome(); !found) {
-    outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(found.error())});
-  } else {
-    if (found->matched > 0)
-      held_.emplace(found->lease, lease_record{found->shards, found->expires});
-    outbox_.emplace_back(
-        lookup_finished{id, lookup_result{found->matched, found->lease, found->on_disk, x.lease_for()}});
+}
+
+void lookup_state::send_requests(lookup_id id, key_lookup& x) {
+  auto effects = x.take_outbox();
+  for (auto& match : effects.matches) {
+    calls_.emplace(++last_call_, call{id, match.part});
+    outbox_.emplace_back(lookup_match{last_call_, match.shard, std::move(match.request)});
   }
-  lookups_.erase(id);
+  for (auto& release : effects.releases)
+    outbox_.emplace_back(lookup_release{0, release.shard, std::move(release.request)});
+}
+
+void lookup_state::answer(lookup_id id, const prefix_fetch& x) {
+  const auto& found = *x.outcome();
+  if (!found) {
+    outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(found.error())});
+    return;
+  }
+  if (found->matched > 0)
+    held_.emplace(found->lease, lease_record{found->shards, found->expires});
+  lookup_result out{found->matched, found->lease, found->on_disk, x.lease_for()};
+  outbox_.emplace_back(lookup_finished{id, std::move(out)});
+}
+
+void lookup_state::answer(lookup_id id, const key_lookup& x) {
+  const auto& found = *x.outcome();
+  if (!found) {
+    outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(found.error())});
+    return;
+  }
+  lookup_result out{found->matched, {}, found->on_disk, x.lease_for(), found->found};
+  if (found->matched > 0) {
+    out.lease = x.lease();
+    held_.emplace(x.lease(), lease_record{found->shards, found->expires});
+  }
+  outbox_.emplace_back(lookup_finished{id, std::move(out)});
+}
+
+void lookup_state::go_on(lookup_id id, any_lookup& any) {
+  const bool ended = std::visit(
+      [&](auto& x) {
+        send_requests(id, x);
+        if (x.outcome())
+          answer(id, x);
+        return x.outcome().has_value();
+      },
+      any);
+  if (ended)
+    lookups_.erase(id);
 }
 
 void lookup_state::on_match(std::uint64_t call_number, result<match_reply> reply, timestamp now) {
@@ -73,7 +119,7 @@ void lookup_state::on_match(std::uint64_t call_number, result<match_reply> reply
   const auto i = lookups_.find(id);
   if (i == lookups_.end())
     return;
-  i->second.on_match(part, std::move(reply), now);
+  std::visit([&, at = part](auto& x) { x.on_match(at, std::move(reply), now); }, i->second);
   go_on(id, i->second);
 }
 
@@ -85,7 +131,8 @@ void lookup_state::on_prefix_fetch(std::uint64_t call_number, result<prefix_fetc
   const auto i = lookups_.find(id);
   if (i == lookups_.end())
     return;
-  i->second.on_prefix_fetch(reply, new_lease());
+  if (auto* x = std::get_if<prefix_fetch>(&i->second))
+    x->on_prefix_fetch(reply, new_lease());
   go_on(id, i->second);
 }
 
@@ -107,15 +154,39 @@ result<void> lookup_state::release(const ticket& lease, timestamp, const std::ve
   return {};
 }
 
+result<void> lookup_state::retain(const ticket& lease, const std::vector<key_digest>& keys) {
+  if (keys.size() > binding_.batch_keys_max)
+    return fail(errc::limit_exceeded, "more keys than a lookup can find");
+  const auto i = held_.find(lease);
+  if (i == held_.end())
+    return fail(errc::not_found, "no such lease: it was released before, has expired, or belongs to another node");
+  auto parts = split_by_shard(keys, binding_.shard_count);
+  std::vector<std::uint32_t> still;
+  for (const auto shard : i->second.shards) {
+    lookup_release effect{0, shard, {binding_.ns, lease, 0}};
+    for (auto& kept : parts)
+      if (kept.shard == shard) {
+        effect.request.retained.items = std::move(kept.items);
+        still.push_back(shard);
+      }
+    outbox_.emplace_back(std::move(effect));
+  }
+  if (still.empty())
+    held_.erase(i);
+  else
+    i->second.shards = std::move(still);
+  return {};
+}
+
 void lookup_state::on_tick(timestamp now) {
   std::vector<lookup_id> late;
   for (const auto& [id, x] : lookups_)
-    if (x.deadline() <= now)
+    if (std::visit([](const auto& any) { return any.deadline(); }, x) <= now)
       late.push_back(id);
   std::sort(late.begin(), late.end());
   for (const auto id : late) {
     auto& x = lookups_.at(id);
-    x.on_tick(now);
+    std::visit([&](auto& any) { any.on_tick(now); }, x);
     go_on(id, x);
   }
   for (auto i = held_.begin(); i != held_.end();)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/client/transfer/key_lookup.hpp"
 #include "actors/support/prefix_fetch.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -40,8 +41,9 @@ struct lookup_prefix_fetch {
 
 using lookup_effect = std::variant<lookup_match, lookup_release, lookup_prefix_fetch, lookup_finished>;
 
-/// The lookups of a client: each is a `prefix_fetch`. Tracks which are in progress, which answer belongs to which of
-/// them, and what is leased for callers. Plain state, driven like the load and save coordinators.
+/// The lookups of a client: each is a `prefix_fetch`, or a `key_lookup` for `lookup_task::each`. Tracks which are in
+/// progress, which answer belongs to which of them, and what is leased for callers. Plain state, driven like the load
+/// and save coordinators.
 class lookup_state {
 public:
   struct binding {
@@ -76,6 +78,10 @@ public:
   /// `release_request`; limit_exceeded for more than a batch.
   result<void> release(const ticket& lease, timestamp now, const std::vector<key_digest>& kept_there = {});
 
+  /// Keeps these keys of what an `each` lookup has found, as used, and releases the rest; all of it where there are no
+  /// keys. not_found for a lease that this coordinator does not know.
+  result<void> retain(const ticket& lease, const std::vector<key_digest>& keys);
+
   void on_match(std::uint64_t call, result<match_reply> reply, timestamp now);
   void on_prefix_fetch(std::uint64_t call, result<prefix_fetch_reply> reply, timestamp now);
   void on_tick(timestamp now);
@@ -92,14 +98,20 @@ private:
     std::size_t part = 0;
   };
 
+  using any_lookup = std::variant<prefix_fetch, key_lookup>;
+
   /// Sends the requests of the lookup, and answers it if it has ended.
-  void go_on(lookup_id id, prefix_fetch& x);
+  void go_on(lookup_id id, any_lookup& x);
+  void send_requests(lookup_id id, prefix_fetch& x);
+  void send_requests(lookup_id id, key_lookup& x);
+  void answer(lookup_id id, const prefix_fetch& x);
+  void answer(lookup_id id, const key_lookup& x);
   ticket new_lease();
 
   std::uint32_t lookups_max_;
   duration time_limit_;
   binding binding_;
-  std::unordered_map<lookup_id, prefix_fetch> lookups_;
+  std::unordered_map<lookup_id, any_lookup> lookups_;
   std::unordered_map<std::uint64_t, call> calls_;
   std::unordered_map<ticket, lease_record> held_;
   std::vector<lookup_effect> outbox_;

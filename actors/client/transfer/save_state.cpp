@@ -39,7 +39,8 @@ void save_state::send_reserve(task& t, std::vector<std::uint32_t> positions, std
   save_reserve effect{0, shard, {options().ns, options().rank, t.ticket, expires, {}, {}}};
   for (const auto i : positions) {
     effect.request.keys.items.push_back(t.pages[i].key);
-    effect.request.parents.items.push_back(i == 0 ? t.parent : t.pages[i - 1].key);
+    if (t.chained)
+      effect.request.parents.items.push_back(i == 0 ? t.parent : t.pages[i - 1].key);
   }
   effect.call = begin_call(t, phase::registry, now, std::move(positions), {}, shard, attempt);
   outbox_.emplace_back(std::move(effect));

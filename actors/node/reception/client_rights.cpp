@@ -39,7 +39,7 @@ result<void> client_rights::may(const locate_request& x) const {
 result<void> client_rights::may(const release_request& x) const {
   if (!x.kept_there.empty() && !scope_.reads_only)
     return fail(errc::not_owner, "only another node of the cluster may report pages that it keeps");
-  return check(x.lease.owner, x.ns, x.kept_there.size());
+  return check(x.lease.owner, x.ns, std::max(x.kept_there.size(), x.retained.size()));
 }
 
 result<void> client_rights::may(const renew_request& x) const {

@@ -95,6 +95,21 @@ void key_space::append_leading_complete(std::span<const key_digest> keys, std::v
   }
 }
 
+void key_space::append_complete(std::span<const key_digest> keys, std::vector<entry_index>& found,
+                                std::vector<std::uint8_t>& marks) const {
+  std::array<entry_index, 512> group;
+  for (std::size_t begin = 0; begin < keys.size(); begin += group.size()) {
+    const auto part = keys.subspan(begin, std::min(group.size(), keys.size() - begin));
+    table_.find(part, group);
+    for (std::size_t n = 0; n < part.size(); ++n) {
+      const bool there = group[n] != no_entry && complete(group[n]);
+      marks.push_back(there ? 1 : 0);
+      if (there)
+        found.push_back(group[n]);
+    }
+  }
+}
+
 bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_index>& held, std::size_t most) {
   const auto before = held.size();
   // A lease lists a key once, however often it is requested. All listed entries are marked first, so a duplicate is

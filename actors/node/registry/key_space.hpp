@@ -108,6 +108,10 @@ public:
   /// Appends the entries of the leading complete keys.
   void append_leading_complete(std::span<const key_digest> keys, std::vector<entry_index>& found) const;
 
+  /// Appends the entries of all complete keys, and one mark for each key: 1 if it is complete.
+  void append_complete(std::span<const key_digest> keys, std::vector<entry_index>& found,
+                       std::vector<std::uint8_t>& marks) const;
+
   /// Adds a lease to those entries that `held` does not list yet, and lists them. Returns false, with nothing changed,
   /// if `held` would grow beyond `most`.
   [[nodiscard]] bool lease(std::span<const entry_index> entries, std::vector<entry_index>& held, std::size_t most);

@@ -203,24 +203,35 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   if (auto bad = check_lookup(*ns, request.lease, request.lease_for, request.keys.items, now))
     return namespaces_.refuse(std::move(*bad));
   used_.clear();
-  namespaces_.at(*ns).append_leading_complete(request.keys.items, used_);
+  match_reply reply;
+  if (request.each) {
+    reply.found.items.reserve(request.keys.size());
+    namespaces_.at(*ns).append_complete(request.keys.items, used_, reply.found.items);
+  } else
+    namespaces_.at(*ns).append_leading_complete(request.keys.items, used_);
   const auto uses = take_lease(*ns, request.lease, request.lease_for, request.bounds, used_, now);
   if (!uses)
     return namespaces_.refuse(uses.error());
-  namespaces_.at(*ns).touch(used_, request.keys.size() - used_.size(), 1, namespaces_.clock().now(now),
-                            request.by_peer);
-  if (request.by_peer)
-    namespaces_.at(*ns).missed_by_peer(std::span(request.keys.items).subspan(used_.size()));
   namespaces_.at(*ns).count_lookup(request.keys.size(), used_.size());
-  // Bounded callers read slabs themselves, or nothing at all, so io workers need no notice.
-  if (namespaces_.options().tells_workers && request.bounds == lease_bounds{})
-    notify_workers(request.lease);
+  if (!request.each)
+    count_match(*ns, request, now);
   if (namespaces_.options().recorder)
     record(namespaces_.at(*ns), request, now);
-  match_reply reply{static_cast<std::uint32_t>(used_.size()), *uses};
+  reply.matched = static_cast<std::uint32_t>(used_.size());
+  reply.uses = *uses;
   if (request.report_on_disk)
     reply.on_disk = on_disk(*ns, used_);
   return reply;
+}
+
+void shard_leases::count_match(std::uint32_t number, const match_request& request, timestamp now) {
+  auto& ns = namespaces_.at(number);
+  ns.touch(used_, request.keys.size() - used_.size(), 1, namespaces_.clock().now(now), request.by_peer);
+  if (request.by_peer)
+    ns.missed_by_peer(std::span(request.keys.items).subspan(used_.size()));
+  // Bounded callers read slabs themselves, or nothing at all, so io workers need no notice.
+  if (namespaces_.options().tells_workers && request.bounds == lease_bounds{})
+    notify_workers(request.lease);
 }
 
 void shard_leases::record(const key_space& ns, const match_request& request, timestamp now) {
@@ -325,6 +336,41 @@ void shard_leases::evict_first(lease& l, std::span<const key_digest> keys) {
   ns.evict_first(used_);
 }
 
+void shard_leases::retain(lease_number number, std::span<const key_digest> keys, timestamp now) {
+  auto& l = leases_.at(number);
+  auto& ns = namespaces_.at(l.ns);
+  if (std::exchange(l.notified, false)) // workers know keys by their positions, which are about to change
+    for (const auto rank : ns.ranks())
+      ns.outbox().notify_worker(rank, prefetch_end{namespaces_.options().shard, l.name, 0});
+  found_.resize(keys.size());
+  ns.table().find(keys, found_);
+  // Entries of the lease are marked, those that stay are unmarked in their order, and the marked rest goes.
+  for (const auto entry : l.entries)
+    ns.first_in_request(entry);
+  used_.clear();
+  for (const auto entry : found_)
+    if (entry != no_entry && ns.table().entry(entry).marked && ns.complete(entry)) {
+      ns.end_request({&entry, 1});
+      used_.push_back(entry);
+    }
+  const auto kept = used_.size();
+  for (const auto entry : l.entries)
+    if (ns.table().entry(entry).marked)
+      used_.push_back(entry);
+  ns.end_request(l.entries);
+  l.entries.assign(used_.begin(), used_.end());
+  l.last_first = 0;
+  l.last_new.clear();
+  if (kept == 0)
+    return end_lease(number);
+  if (kept < l.entries.size())
+    give_back_from(l, kept);
+  used_.resize(kept);
+  ns.touch(used_, 0, 1, namespaces_.clock().now(now));
+  if (namespaces_.options().tells_workers && !l.counts)
+    notify_workers(l.name);
+}
+
 result<void> shard_leases::release(const release_request& request, timestamp now) {
   const auto ns = namespaces_.number_of(request.ns);
   if (!ns)
@@ -332,8 +378,9 @@ result<void> shard_leases::release(const release_request& request, timestamp now
   auto bad = shard_namespaces::check_ticket(request.lease);
   if (!bad)
     bad = check_same_lease(*ns, request.lease, now);
-  if (!bad && !request.kept_there.empty())
-    bad = namespaces_.check_keys(request.kept_there.items);
+  for (const auto* keys : {&request.kept_there, &request.retained})
+    if (!bad && !keys->empty())
+      bad = namespaces_.check_keys(keys->items);
   if (bad)
     return namespaces_.refuse(std::move(*bad));
   const auto number = live_lease(request.lease, now);
@@ -342,6 +389,10 @@ result<void> shard_leases::release(const release_request& request, timestamp now
   if (!number)
     return {};
   auto& l = leases_.at(*number);
+  if (!request.retained.empty()) {
+    retain(*number, request.retained.items, now);
+    return {};
+  }
   if (request.uses != 0) {
     if (request.uses == l.uses)
       trim_last_use(*number, request.keep);

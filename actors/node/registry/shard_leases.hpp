@@ -23,8 +23,9 @@ class shard_leases {
 public:
   explicit shard_leases(shard_namespaces& namespaces) : namespaces_(namespaces) {}
 
-  /// Leases the leading complete keys. If nothing matches, no lease is created. An existing lease is extended to the
-  /// later deadline. limit_exceeded if the lease would exceed the bounds of the request; then nothing has changed.
+  /// Leases the leading complete keys, or all complete ones. If nothing matches, no lease is created. An existing lease
+  /// is extended to the later deadline. limit_exceeded if the lease would exceed the bounds of the request; then
+  /// nothing has changed.
   result<match_reply> match(const match_request& request, timestamp now);
 
   /// Leases the keys of which the rank has a live page, complete or not.
@@ -66,6 +67,8 @@ public:
   std::string check() const;
 
 private:
+  /// The keys in `used_` count as used by the lookup, and io workers are notified of them.
+  void count_match(std::uint32_t number, const match_request& request, timestamp now);
   /// Passes a lookup to the recorder.
   void record(const key_space& ns, const match_request& request, timestamp now);
   std::optional<error> check_lookup(std::uint32_t ns, const ticket& lease, duration lease_for,
@@ -90,6 +93,8 @@ private:
   void give_back_from(lease& l, std::size_t first);
   /// Marks keys of the lease as evicted first, because another node keeps them too.
   void evict_first(lease& l, std::span<const key_digest> keys);
+  /// `release_request::retained`.
+  void retain(lease_number number, std::span<const key_digest> keys, timestamp now);
   /// Gives back what the last use of a lease added beyond its first `keep` keys.
   void trim_last_use(lease_number number, std::uint32_t keep);
   /// Opens a lease unless a limit is reached; `keys` is how many it is about to hold.
