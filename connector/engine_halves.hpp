@@ -24,9 +24,19 @@ inline constexpr duration background_attach_limit = std::chrono::seconds(1);
 /// Whether an engine fits the namespace; the number of its blocks in one page.
 result<std::uint32_t> blocks_per_page(const namespace_spec& ns, const engine_options& engine);
 
+/// The engine's options for the halves of its groups: in the namespace of a group, one block counts as one token, so
+/// that pages of any layers have a geometry.
+engine_options unit_blocks(const engine_options& engine);
+
 /// As `runtime::make_scheduler_half`.
 result<std::unique_ptr<scheduler_half>> make_scheduler_half(caf::actor_system& system, const half_connection& node,
                                                             const engine_options& engine);
+
+/// As `runtime::make_grouped_scheduler_half`; one node for each group.
+result<std::unique_ptr<scheduler_half>> make_grouped_scheduler_half(caf::actor_system& system,
+                                                                    std::vector<half_connection> nodes,
+                                                                    const engine_options& engine,
+                                                                    const grouped_layout& layout);
 
 /// As `runtime::make_worker_half`.
 result<std::unique_ptr<worker_half>> make_worker_half(caf::actor_system& system, const half_connection& node,

@@ -4,6 +4,7 @@
 #include "actors/support/listeners/listeners.hpp"
 #include "actors/support/system_config.hpp"
 #include "connector/engine_halves.hpp"
+#include "connector/groups/grouped_worker_half.hpp"
 
 namespace troupe::connector {
 
@@ -20,6 +21,47 @@ result<std::uint32_t> blocks_per_page(const namespace_spec& ns, const engine_opt
                                             std::to_string(engine.block_tokens));
   return page_tokens / engine.block_tokens;
 }
+
+engine_options unit_blocks(const engine_options& engine) {
+  auto out = engine;
+  out.block_tokens = 1;
+  return out;
+}
+
+namespace {
+
+result<void> check_layout(const engine_options& engine, const grouped_layout& layout) {
+  if (auto sound = validate(layout.groups, layout.page_tokens); !sound)
+    return sound;
+  if (layout.namespaces.size() != layout.groups.size())
+    return fail(errc::invalid_argument, "there are " + std::to_string(layout.namespaces.size()) + " namespaces for " +
+                                            std::to_string(layout.groups.size()) + " groups");
+  for (std::size_t g = 0; g < layout.groups.size(); ++g)
+    if (const auto blocks = blocks_per_page(layout.groups[g], layout.page_tokens);
+        layout.namespaces[g].geometry.block_tokens != blocks)
+      return fail(errc::invalid_argument, "group " + std::to_string(g) + ": its pages have " + std::to_string(blocks) +
+                                              " blocks, but its namespace has " +
+                                              std::to_string(layout.namespaces[g].geometry.block_tokens));
+  if (engine.synchronous_loads)
+    return fail(errc::invalid_argument,
+                "loads of a model with several groups of layers cannot be synchronous: an engine "
+                "does not compute again what such a load did not bring");
+  if (engine.parallel.context_parallel > 1)
+    return fail(errc::invalid_argument, "models with several groups of layers work without context parallelism only");
+  return {};
+}
+
+/// The group whose tokens are counted in statistics: one that holds all of them, if there is one.
+grouped_worker_half::token_count counted_group(const grouped_layout& layout) {
+  grouped_worker_half::token_count out;
+  for (std::uint32_t g = 0; g < layout.groups.size(); ++g)
+    if (layout.groups[g].kind == group_kind::full)
+      out.group = g;
+  out.per_block = layout.page_tokens / blocks_per_page(layout.groups[out.group], layout.page_tokens);
+  return out;
+}
+
+} // namespace
 
 class runtime::parts {
 public:
@@ -107,6 +149,33 @@ result<std::unique_ptr<worker_half>> runtime::make_worker_half(const engine_opti
                                                                std::optional<int> gpu,
                                                                const std::optional<namespace_spec>& ns) {
   return connector::make_worker_half(parts_->system(), parts_->node(ns), engine, worker, gpu);
+}
+
+result<std::unique_ptr<scheduler_half>> runtime::make_grouped_scheduler_half(const engine_options& engine,
+                                                                             grouped_layout layout) {
+  if (auto sound = check_layout(engine, layout); !sound)
+    return tl::unexpected(std::move(sound.error()));
+  std::vector<half_connection> nodes;
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+    layout.groups[g].ns = layout.namespaces[g].id();
+    nodes.push_back(parts_->node(layout.namespaces[g]));
+  }
+  return connector::make_grouped_scheduler_half(parts_->system(), std::move(nodes), engine, layout);
+}
+
+result<std::unique_ptr<worker_half>> runtime::make_grouped_worker_half(const engine_options& engine,
+                                                                       const grouped_layout& layout,
+                                                                       std::uint32_t worker, std::optional<int> gpu) {
+  if (auto sound = check_layout(engine, layout); !sound)
+    return tl::unexpected(std::move(sound.error()));
+  std::vector<std::unique_ptr<worker_half>> halves;
+  for (const auto& ns : layout.namespaces) {
+    auto half = connector::make_worker_half(parts_->system(), parts_->node(ns), unit_blocks(engine), worker, gpu);
+    if (!half)
+      return half;
+    halves.push_back(std::move(*half));
+  }
+  return std::make_unique<grouped_worker_half>(std::move(halves), counted_group(layout));
 }
 
 result<std::unique_ptr<page_pool>> runtime::make_page_pool(const pool_options& options, const kv_cache_view& cache,

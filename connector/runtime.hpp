@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/namespace_spec.hpp"
 #include "connector/block_keys.hpp"
+#include "connector/groups/page_group.hpp"
 #include "connector/pages/page_pool.hpp"
 #include "connector/parallel.hpp"
 #include "connector/scheduler_half.hpp"
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 struct kv_cache_view;
@@ -78,6 +80,17 @@ struct engine_options {
   disk_hits disk = disk_hits::always;
 };
 
+/// The groups of layers of a model that has several: see `page_group`.
+struct grouped_layout {
+  std::vector<page_group> groups;
+  /// Tokens of a page, the same in all groups.
+  std::uint32_t page_tokens = 0;
+  /// The namespace of each group. Its geometry counts blocks as tokens: `block_tokens` is the number of blocks of a
+  /// page
+  /// (`blocks_per_page`), so that one token's bytes are a whole block of one layer.
+  std::vector<namespace_spec> namespaces;
+};
+
 /// Options of a page pool.
 struct pool_options {
   /// The rank of the pages: 0 … world size - 1.
@@ -113,6 +126,14 @@ public:
   result<std::unique_ptr<worker_half>> make_worker_half(const engine_options& engine, std::uint32_t worker,
                                                         std::optional<int> gpu = {},
                                                         const std::optional<namespace_spec>& ns = {});
+
+  /// The halves of a model with several groups of layers, which are attached to the node once for each group. Errors
+  /// also: invalid_argument where the groups are not consistent, or loads are to be synchronous.
+  result<std::unique_ptr<scheduler_half>> make_grouped_scheduler_half(const engine_options& engine,
+                                                                      grouped_layout layout);
+  result<std::unique_ptr<worker_half>> make_grouped_worker_half(const engine_options& engine,
+                                                                const grouped_layout& layout, std::uint32_t worker,
+                                                                std::optional<int> gpu = {});
 
   /// Pages of host memory by key; `cache` is the pool, whose pages are blocks. The memory stays the caller's, and must
   /// outlive the object. Errors: as of the halves.

@@ -34,7 +34,7 @@ public:
   /// The engine has allocated blocks: `blocks` are all of the request's, `external_tokens` is the number of tokens to
   /// be loaded: the result of `get_num_new_matched_tokens`, or 0 if the engine could not use them. May be called again
   /// with 0 when a load has ended.
-  virtual void update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
+  virtual void update_state_after_alloc(std::string_view request, const block_tables& blocks,
                                         std::uint32_t external_tokens) = 0;
 
   /// The tiers of the tokens of the last result for this request; after `update_state_after_alloc`, before the request
@@ -51,6 +51,12 @@ public:
 
   /// The reports of the workers, joined over all of them, before the engine acts on them.
   virtual void update_connector_output(const worker_output& output) = 0;
+
+  /// Blocks that the engine has to keep, and need not keep any more, since the last call. With several groups of layers
+  /// an engine gives blocks of running requests to others, so the connector holds those that are being copied. To be
+  /// called after `build_connector_meta`, before the engine schedules anything, and after `update_connector_output`.
+  /// Empty with one group.
+  virtual block_holds take_block_holds() { return {}; }
 
   /// Events since the last call.
   virtual std::vector<cache_event> take_events() = 0;

@@ -3,6 +3,7 @@
 #include "base/digest.hpp"
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,6 +22,44 @@ using token_id = std::uint32_t;
 
 /// A block of the engine's paged KV cache.
 using block_id = std::uint32_t;
+
+/// Block tables of a request. An engine with several KV cache groups has one for each, as its layers keep different
+/// parts of the tokens. A null block stands for tokens that a table does not keep.
+struct block_tables {
+  /// All tables, one after the other.
+  std::span<const block_id> blocks{};
+  /// Where each table ends in `blocks`; empty where there is one table.
+  std::span<const std::uint32_t> ends{};
+
+  block_tables() = default;
+  /// One table.
+  template <class Blocks>
+  requires std::convertible_to<const Blocks&, std::span<const block_id>> block_tables(const Blocks& one)
+      : blocks(one) {} // NOLINT(google-explicit-constructor): a list is a table
+  block_tables(std::span<const block_id> all, std::span<const std::uint32_t> table_ends)
+      : blocks(all), ends(table_ends) {}
+
+  /// Empty for a table that does not exist. `ends` must ascend, and not beyond `blocks`.
+  std::span<const block_id> table(std::size_t number) const noexcept {
+    if (ends.empty())
+      return number == 0 ? blocks : std::span<const block_id>{};
+    if (number >= ends.size())
+      return {};
+    const std::size_t first = number == 0 ? 0 : ends[number - 1];
+    return blocks.subspan(first, ends[number] - first);
+  }
+};
+
+/// A block with the state of some layers after `tokens` tokens of a request, which the step writes. It is offered once,
+/// and its bytes stay until the block is given out again.
+struct state_offer {
+  /// The block table of the layers.
+  std::uint32_t table = 0;
+  block_id block = 0;
+  std::uint32_t tokens = 0;
+
+  friend bool operator==(const state_offer&, const state_offer&) = default;
+};
 
 /// The engine's own content address of a full block, chained over the prefix; shorter hashes are padded with zeroes.
 using block_hash = std::array<std::byte, 32>;
@@ -102,11 +141,12 @@ struct scheduled_request {
   /// Tokens that the step computes.
   std::uint32_t scheduled_tokens = 0;
   /// New and resumed requests: all blocks. Others: those that were added in this step.
-  std::span<const block_id> blocks{};
+  block_tables blocks{};
   /// Resumed after a preemption: `blocks` replaces the earlier ones.
   bool resumed = false;
   token_range tokens{};
   hash_range hashes{};
+  std::span<const state_offer> states{};
 };
 
 /// The engine's scheduling of a step. Not modified.
@@ -121,7 +161,7 @@ struct scheduler_output {
 /// The number of a request's life inside the connector: unlike the engine's ids, never reused.
 using session_id = std::uint64_t;
 
-/// The number of one store op, or of one synchronous load, for its result.
+/// The number of one store op, or of one load, for its result.
 using store_id = std::uint64_t;
 
 /// An order to fill blocks from the cache: between steps, before the engine schedules the request, or before the step's
@@ -134,11 +174,15 @@ struct load_op {
   /// `blocks_per_page` for each key. `null_block` where nothing may be written, because the engine has computed those
   /// tokens itself and other requests may be reading them.
   std::vector<block_id> blocks;
-  /// Synchronous loads only: the id under which each worker reports the result, as for a store. 0: the request waits
-  /// for the load, and is named as received when it has ended.
+  /// The id under which each worker reports the result, as for a store. 0: it does not.
   store_id id = 0;
+  /// Whether the request waits for the load, and is named as received when it has ended. Otherwise the load is
+  /// synchronous: the step waits for it.
+  bool between_steps = true;
+  /// The group of layers whose blocks these are.
+  std::uint32_t group = 0;
 
-  bool synchronous() const noexcept { return id != 0; }
+  bool synchronous() const noexcept { return !between_steps; }
   friend bool operator==(const load_op&, const load_op&) = default;
 };
 
@@ -154,6 +198,10 @@ struct store_op {
   std::vector<key_digest> keys;
   /// `blocks_per_page` for each key.
   std::vector<block_id> blocks;
+  /// As in `load_op`.
+  std::uint32_t group = 0;
+  /// Whether each key is the parent of the next one; as in `transfer_task`.
+  bool chained = true;
 
   friend bool operator==(const store_op&, const store_op&) = default;
 };
@@ -194,7 +242,7 @@ struct finished_requests {
   std::vector<std::string> failed;
 };
 
-/// The result of a store, or of a synchronous load, page by page, on one worker.
+/// The result of a store, or of a load with an id, page by page, on one worker.
 struct store_outcome {
   store_id id = 0;
   /// 1 where the page is in the cache, written now or before; for a load, where its blocks have been filled.
@@ -212,6 +260,16 @@ struct worker_output {
   std::vector<store_outcome> stores{};
   /// As `finished_requests::failed`: failed on at least one worker, and received on all.
   std::vector<std::string> failed{};
+};
+
+/// Blocks that the engine must keep although no request may need them any more, as they are being copied, and those
+/// that it need not keep any more. A block may be in several copies, and is in the lists once for each.
+struct block_holds {
+  std::vector<block_id> hold{};
+  std::vector<block_id> release{};
+
+  bool empty() const noexcept { return hold.empty() && release.empty(); }
+  friend bool operator==(const block_holds&, const block_holds&) = default;
 };
 
 /// A page was added to the cache or removed, as far as this engine knows. For `take_events`.

@@ -130,8 +130,8 @@ private:
 };
 
 /// The smallest size of one element.
-constexpr std::size_t load_bytes = 8 + 8 + 4 + 4 + 4;
-constexpr std::size_t store_bytes = 8 + 8 + 4 + 4 + 16 + 4 + 4;
+constexpr std::size_t load_bytes = 8 + 8 + 1 + 4 + 4 + 4 + 4;
+constexpr std::size_t store_bytes = 8 + 8 + 4 + 4 + 16 + 4 + 1 + 4 + 4;
 constexpr std::size_t finish_bytes = 8 + 1 + 4;
 constexpr std::size_t outcome_bytes = 8 + 4;
 
@@ -184,6 +184,8 @@ void encode(const connector_metadata& metadata, std::vector<std::uint8_t>& out) 
   for (const auto& x : metadata.loads) {
     to.number(x.session);
     to.number(x.id);
+    to.number(static_cast<std::uint8_t>(x.between_steps));
+    to.number(x.group);
     to.text(x.request);
     to.list(x.keys);
     to.list(x.blocks);
@@ -195,6 +197,8 @@ void encode(const connector_metadata& metadata, std::vector<std::uint8_t>& out) 
     to.text(x.request);
     to.number(x.first_page);
     to.key(x.parent);
+    to.number(x.group);
+    to.number(static_cast<std::uint8_t>(x.chained));
     to.list(x.keys);
     to.list(x.blocks);
   }
@@ -228,6 +232,8 @@ result<connector_metadata> decode_metadata(std::span<const std::uint8_t> bytes) 
   for (auto& x : out.loads) {
     x.session = from.number<session_id>();
     x.id = from.number<store_id>();
+    x.between_steps = from.flag();
+    x.group = from.number<std::uint32_t>();
     x.request = from.text();
     x.keys = from.list<key_digest>();
     x.blocks = from.list<block_id>();
@@ -239,6 +245,8 @@ result<connector_metadata> decode_metadata(std::span<const std::uint8_t> bytes) 
     x.request = from.text();
     x.first_page = from.number<std::uint32_t>();
     x.parent = from.key();
+    x.group = from.number<std::uint32_t>();
+    x.chained = from.flag();
     x.keys = from.list<key_digest>();
     x.blocks = from.list<block_id>();
   }

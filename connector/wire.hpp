@@ -16,7 +16,7 @@
 /// decoder checks each length against the available bytes before it allocates memory.
 namespace troupe::connector {
 
-inline constexpr std::uint16_t wire_version = 1;
+inline constexpr std::uint16_t wire_version = 2;
 
 /// Bytes before the body.
 inline constexpr std::size_t wire_header_bytes = 24;

@@ -36,6 +36,9 @@ public:
   /// returned; see `attached`.
   virtual result<void> register_kv_caches(const kv_cache_view& cache) = 0;
 
+  /// The same for a model with several groups of layers: one KV cache for each, in the order of the groups.
+  virtual result<void> register_groups(const std::vector<kv_cache_view>& caches) = 0;
+
   /// Releases the memory, as before the engine sleeps: waiting transfers are cancelled, those in progress end within
   /// their deadline. Loads fail and nothing is saved from then on, until `register_kv_caches` is called again. Errors:
   /// timeout where memory is still in use; the engine must not unmap it then.

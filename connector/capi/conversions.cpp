@@ -105,7 +105,7 @@ result<kv_geometry> geometry_of(const troupe_geometry& said, std::uint32_t block
       return fail(errc::invalid_argument, "geometry.opaque_block_bytes: " + std::to_string(x->opaque_block_bytes) +
                                               " bytes are not a multiple of the " + std::to_string(block_tokens) +
                                               " tokens of a block");
-    if (out.block_tokens != block_tokens)
+    if (out.block_tokens != block_tokens && block_tokens != 1)
       return fail(errc::invalid_argument, "geometry.page_tokens: where blocks are opaque, a page is one block");
     const auto shape = opaque_shape(x->opaque_block_bytes / block_tokens);
     if (!shape)
@@ -321,6 +321,75 @@ result<namespace_terms> namespace_of(const troupe_namespace* ns, std::uint32_t w
   out.world_size = x->world_size == 0 ? world_size : x->world_size;
   out.name = texts[0].empty() ? "engine-" + to_string(out.id()).substr(0, 16) : std::string(texts[0]);
   return namespace_terms{std::move(out), shape->opaque_block_bytes};
+}
+
+namespace {
+
+result<connector::group_kind> kind_of(std::uint32_t kind) {
+  switch (kind) {
+  case TROUPE_GROUP_FULL:
+    return connector::group_kind::full;
+  case TROUPE_GROUP_WINDOW:
+    return connector::group_kind::window;
+  case TROUPE_GROUP_CHUNK:
+    return connector::group_kind::chunk;
+  case TROUPE_GROUP_STATE:
+    return connector::group_kind::state;
+  default:
+    return fail(errc::invalid_argument, "group.kind: " + std::to_string(kind) + " is unknown");
+  }
+}
+
+/// Adds one group with its namespace.
+result<void> add_group(const troupe_group& said, const connector::engine_options& engine, group_terms& out) {
+  const auto x = read(&said, "group");
+  if (!x)
+    return tl::unexpected(x.error());
+  const auto kind = kind_of(x->kind);
+  if (!kind)
+    return tl::unexpected(kind.error());
+  const auto tables = array_of(x->tables, x->table_count, "group.tables");
+  if (!tables)
+    return tl::unexpected(tables.error());
+  auto wanted = namespace_of(x->ns, connector::kv_world_size(engine.parallel), 1);
+  if (!wanted)
+    return tl::unexpected(wanted.error());
+  out.layout.groups.push_back({.kind = *kind,
+                               .tokens = x->tokens,
+                               .extra_tokens = x->extra_tokens,
+                               .block_tokens = x->block_tokens,
+                               .tables = {tables->begin(), tables->end()},
+                               .ns = wanted->spec.id()});
+  out.layout.namespaces.push_back(std::move(wanted->spec));
+  out.opaque_block_bytes.push_back(wanted->opaque_block_bytes);
+  return {};
+}
+
+} // namespace
+
+result<group_terms> groups_of(const troupe_groups* groups, const connector::engine_options& engine) {
+  constexpr std::size_t groups_max = 16;
+  const auto x = read(groups, "groups");
+  if (!x)
+    return tl::unexpected(x.error());
+  if (x->count > groups_max)
+    return fail(errc::limit_exceeded, "groups: more than " + std::to_string(groups_max));
+  const auto said = array_of(x->groups, x->count, "groups.groups");
+  if (!said)
+    return tl::unexpected(said.error());
+  group_terms out;
+  out.layout.page_tokens = x->page_tokens;
+  // Elements have the size of the caller's build.
+  const auto* at = reinterpret_cast<const std::byte*>(said->data());
+  for (std::size_t i = 0; i < x->count; ++i) {
+    const auto* group = reinterpret_cast<const troupe_group*>(at);
+    if (group->size < 2 * sizeof(std::uint32_t))
+      return fail(errc::invalid_argument, "group.size is not the size of the struct");
+    if (auto added = add_group(*group, engine, out); !added)
+      return tl::unexpected(added.error());
+    at += group->size;
+  }
+  return out;
 }
 
 result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks_per_page,

@@ -95,6 +95,15 @@ struct namespace_terms {
 /// A namespace with the engine's share in it. `block_tokens`: tokens of a block; 0: a block is a whole page.
 result<namespace_terms> namespace_of(const troupe_namespace* ns, std::uint32_t world_size, std::uint32_t block_tokens);
 
+/// The groups of layers of an engine.
+struct group_terms {
+  connector::grouped_layout layout;
+  /// Of each group: 0 where blocks are not opaque.
+  std::vector<std::uint64_t> opaque_block_bytes;
+};
+
+result<group_terms> groups_of(const troupe_groups* groups, const connector::engine_options& engine);
+
 /// The cache of a worker or of a pool, from the caller's layers. `opaque_block_bytes`: from the caller's geometry.
 /// Errors: as of `validate`, and identity_mismatch for a wrong number of layers.
 result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks_per_page,

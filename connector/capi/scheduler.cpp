@@ -64,6 +64,9 @@ struct troupe_scheduler : capi::handle {
   std::vector<std::string_view> ids;
   std::vector<std::string_view> preempted;
   std::vector<connector::scheduled_request> scheduled;
+  std::vector<std::uint32_t> table_ends;
+  std::vector<connector::state_offer> states;
+  connector::block_holds holds;
   std::vector<std::uint8_t> meta;
   std::string stats;
   connector::worker_output output;
@@ -93,6 +96,9 @@ struct troupe_scheduler : capi::handle {
 
   result<connector::engine_request> request_of(const troupe_request* said);
   result<void> read_step(const troupe_step& step);
+  /// The blocks of each request, by table; `scheduled` has the requests.
+  result<void> read_tables(const troupe_step& step, std::span<const connector::block_id> blocks);
+  result<void> read_states(const troupe_step& step);
 };
 
 result<connector::engine_request> troupe_scheduler::request_of(const troupe_request* said) {
@@ -156,9 +162,7 @@ result<void> troupe_scheduler::read_step(const troupe_step& step) {
       (step.hash_ends != nullptr && step.hash_firsts == nullptr))
     return fail(errc::invalid_argument, "step: token_ends requires token_firsts, and hash_ends requires hash_firsts");
   result<void> sound;
-  if (step.block_ends != nullptr)
-    sound = check_ends(step.block_ends, count, blocks->size(), "step.block_ends");
-  if (sound && step.token_ends != nullptr)
+  if (step.token_ends != nullptr)
     sound = check_ends(step.token_ends, count, tokens->size(), "step.token_ends");
   if (sound && step.hash_ends != nullptr)
     sound = check_ends(step.hash_ends, count, all_hashes->size(), "step.hash_ends");
@@ -172,15 +176,119 @@ result<void> troupe_scheduler::read_step(const troupe_step& step) {
     x.computed_tokens = step.computed_tokens[i];
     x.scheduled_tokens = step.scheduled_tokens[i];
     x.resumed = step.resumed != nullptr && step.resumed[i] != 0;
-    const auto own_blocks = piece_of(step.block_ends, i);
-    x.blocks = blocks->subspan(own_blocks.first, own_blocks.count);
     if (const auto own = piece_of(step.token_ends, i); own.count > 0)
       x.tokens = {step.token_firsts[i], tokens->subspan(own.first, own.count)};
     if (const auto own = piece_of(step.hash_ends, i); own.count > 0)
       x.hashes = {step.hash_firsts[i], all_hashes->subspan(own.first, own.count)};
     scheduled.push_back(x);
   }
+  if (auto read = read_tables(step, *blocks); !read)
+    return read;
+  return read_states(step);
+}
+
+result<void> troupe_scheduler::read_tables(const troupe_step& step, std::span<const connector::block_id> blocks) {
+  if (step.block_ends == nullptr)
+    return {};
+  constexpr std::uint32_t tables_max = 256;
+  const std::size_t tables = std::max(step.tables, 1U);
+  if (tables > tables_max)
+    return fail(errc::limit_exceeded, "step.tables: more than " + std::to_string(tables_max));
+  const auto count = scheduled.size();
+  if (auto sound = check_ends(step.block_ends, count * tables, blocks.size(), "step.block_ends"); !sound)
+    return sound;
+  table_ends.resize(count * tables);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t first = i == 0 ? 0 : step.block_ends[i * tables - 1];
+    const auto all = blocks.subspan(first, step.block_ends[(i + 1) * tables - 1] - first);
+    for (std::size_t t = 0; t < tables; ++t)
+      table_ends[i * tables + t] = static_cast<std::uint32_t>(step.block_ends[i * tables + t] - first);
+    scheduled[i].blocks = tables == 1 ? connector::block_tables(all)
+                                      : connector::block_tables(all, std::span(table_ends).subspan(i * tables, tables));
+  }
   return {};
+}
+
+result<void> troupe_scheduler::read_states(const troupe_step& step) {
+  if (step.state_ends == nullptr)
+    return {};
+  const auto said = capi::array_of(step.states, step.state_count, "step.states");
+  if (!said)
+    return tl::unexpected(said.error());
+  if (auto sound = check_ends(step.state_ends, scheduled.size(), said->size(), "step.state_ends"); !sound)
+    return sound;
+  states.clear();
+  for (const auto& x : *said)
+    states.push_back({x.table, x.block, x.tokens});
+  for (std::size_t i = 0; i < scheduled.size(); ++i) {
+    const auto own = piece_of(step.state_ends, i);
+    scheduled[i].states = std::span<const connector::state_offer>(states).subspan(own.first, own.count);
+  }
+  return {};
+}
+
+std::int32_t troupe_scheduler_create_groups(troupe_connection* connection, const troupe_groups* groups,
+                                            const troupe_engine* engine, troupe_scheduler** out, troupe_error* error) {
+  return capi::guarded(error, [&]() -> result<void> {
+    if (out == nullptr)
+      return fail(errc::invalid_argument, "out is NULL");
+    auto core = capi::core_of(connection);
+    if (!core)
+      return tl::unexpected(core.error());
+    const auto terms = capi::engine_of(engine);
+    if (!terms)
+      return tl::unexpected(terms.error());
+    auto wanted = capi::groups_of(groups, terms->options);
+    if (!wanted)
+      return tl::unexpected(wanted.error());
+    auto half = (*core)->runtime->make_grouped_scheduler_half(terms->options, std::move(wanted->layout));
+    if (!half)
+      return tl::unexpected(half.error());
+    auto made = std::make_unique<troupe_scheduler>();
+    made->core = std::move(*core);
+    made->half = std::move(*half);
+    made->hash_bytes = terms->hash_bytes;
+    made->counts_tokens = terms->options.keys == connector::key_source::engine_hashes;
+    *out = made.release();
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_allocated_tables(troupe_scheduler* scheduler, const char* request,
+                                               const std::uint32_t* blocks, std::size_t block_count,
+                                               const std::uint32_t* block_ends, std::size_t table_count,
+                                               std::uint32_t external_tokens, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    const auto id = capi::id_of(request);
+    if (!id)
+      return tl::unexpected(id.error());
+    const auto all = capi::array_of(blocks, block_count, "blocks");
+    if (!all)
+      return tl::unexpected(all.error());
+    const auto ends = capi::array_of(block_ends, table_count, "block_ends");
+    if (!ends)
+      return tl::unexpected(ends.error());
+    if (auto sound = check_ends(ends->data(), ends->size(), all->size(), "block_ends"); !sound)
+      return sound;
+    x.half->update_state_after_alloc(*id, {*all, *ends}, external_tokens);
+    if (external_tokens > 0) {
+      ++x.hit_requests;
+      x.hit_tokens += external_tokens;
+    }
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_take_holds(troupe_scheduler* scheduler, troupe_blocks* hold, troupe_blocks* release,
+                                         troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (hold == nullptr || release == nullptr)
+      return fail(errc::invalid_argument, "hold or release is NULL");
+    x.holds = x.half->take_block_holds();
+    *hold = {x.holds.hold.data(), x.holds.hold.size()};
+    *release = {x.holds.release.data(), x.holds.release.size()};
+    return {};
+  });
 }
 
 std::int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* ns,

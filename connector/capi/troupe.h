@@ -41,7 +41,7 @@ extern "C" {
 
 /** Raised with each new function or member. While the library's soname, libtroupe.so.1, is the same, nothing in this
  * file is removed or changes its meaning. */
-#define TROUPE_INTERFACE_VERSION 2
+#define TROUPE_INTERFACE_VERSION 3
 
 /** The interface version of the loaded library. May be called at any time. */
 TROUPE_API uint32_t troupe_interface_version(void);
@@ -174,7 +174,8 @@ typedef struct troupe_geometry {
   uint32_t heads;
   uint32_t head_size;
   uint32_t element_bytes;
-  /** Tokens of a page, a multiple of the engine's block; exactly one block where these are opaque. 0: one block. */
+  /** Tokens of a page, a multiple of the engine's block; exactly one block where these are opaque and have more than
+   * one token. 0: one block. */
   uint32_t page_tokens;
   uint32_t reserved;
   uint64_t opaque_block_bytes;
@@ -264,6 +265,49 @@ typedef struct troupe_engine {
 TROUPE_API int32_t troupe_namespace_identity(const troupe_namespace* ns, const troupe_engine* engine, char identity[33],
                                              const char** name, troupe_error* error);
 
+/* ---------------------------------------------------------------------------------------------- groups of layers */
+
+/** Models whose layers need different parts of a prefix (windows, states) have a group for each kind. All groups have
+ * pages of the same tokens, under the same keys, in a namespace of their own. A hit is the longest prefix for which
+ * every group has what it needs. */
+
+enum {
+  /** All tokens. */
+  TROUPE_GROUP_FULL = 0,
+  /** The last `tokens` - 1 tokens, and `extra_tokens` before them. */
+  TROUPE_GROUP_WINDOW = 1,
+  /** The tokens of the chunk of `tokens` tokens that has begun. */
+  TROUPE_GROUP_CHUNK = 2,
+  /** The state after the last token. */
+  TROUPE_GROUP_STATE = 3
+};
+
+typedef struct troupe_group {
+  uint32_t size;
+  /** TROUPE_GROUP_… */
+  uint32_t kind;
+  uint32_t tokens;
+  uint32_t extra_tokens;
+  /** Tokens of a block in the engine's tables of this group. States: those of a page. */
+  uint32_t block_tokens;
+  /** The engine's block tables whose layers are in this group, by number. A page has the blocks of the first one, then
+   * those of the second one, … */
+  uint32_t table_count;
+  const uint32_t* tables;
+  /** The group's namespace. Its identity must contain all groups of the engine. Its geometry counts blocks as tokens:
+   * `page_tokens` is the number of blocks of a page. Required. */
+  const troupe_namespace* ns;
+} troupe_group;
+
+/** All groups of an engine. */
+typedef struct troupe_groups {
+  uint32_t size;
+  /** Tokens of a page, a multiple of the block tokens of each group. */
+  uint32_t page_tokens;
+  const troupe_group* groups;
+  size_t count;
+} troupe_groups;
+
 /* -------------------------------------------------------------------------------------------------- scheduler half */
 
 /** The connector inside the engine's scheduler: decides what to load and what to save. No hook waits. */
@@ -322,6 +366,14 @@ typedef struct troupe_hit_sources {
   uint32_t unknown;
 } troupe_hit_sources;
 
+/** A block with the state of the layers of a table after `tokens` tokens, which the step writes. Its bytes stay until the
+ * block is given out again. */
+typedef struct troupe_state {
+  uint32_t table;
+  uint32_t block;
+  uint32_t tokens;
+} troupe_state;
+
 /** The engine's scheduling of a step. Of `requests.count` requests, the first `new_requests` are new, the others ran
  * before. Element i of an array belongs to request i. */
 typedef struct troupe_step {
@@ -351,6 +403,15 @@ typedef struct troupe_step {
   size_t hash_count;
   /** Requests that were preempted while this step was scheduled: their blocks may belong to others already. */
   troupe_ids preempted;
+  /** With groups: the number of the engine's block tables, T. Table t of request i then ends at
+   * block_ends[i × T + t]. 0: one table. */
+  uint32_t tables;
+  uint32_t reserved;
+  /** With groups: states that the step writes, in the order of the requests. Request i has those up to before
+   * state_ends[i], in the same form as blocks. `state_ends` NULL: there are none. */
+  const uint32_t* state_ends;
+  const troupe_state* states;
+  size_t state_count;
 } troupe_step;
 
 /** The reports of all workers after a step: each worker's lists, joined by the engine. */
@@ -392,6 +453,15 @@ typedef struct troupe_events {
 TROUPE_API int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* ns,
                                            const troupe_engine* engine, troupe_scheduler** out, troupe_error* error);
 
+/** The same for a model with several groups. Differences to one group: `troupe_scheduler_allocated_tables` in place of
+ * `troupe_scheduler_allocated`; `troupe_scheduler_take_holds`; blocks of a finished request are kept for a load only;
+ * failed loads are named in `troupe_finished.failed`, never block by block; the engine looks such a request up again,
+ * from its start. `engine->block_tokens` is not used, and synchronous loads are invalid_argument. With
+ * TROUPE_KEYS_ENGINE_HASHES there is one hash for each page: that of its last block. */
+TROUPE_API int32_t troupe_scheduler_create_groups(troupe_connection* connection, const troupe_groups* groups,
+                                                  const troupe_engine* engine, troupe_scheduler** out,
+                                                  troupe_error* error);
+
 /** Releases everything. NULL does nothing. */
 TROUPE_API void troupe_scheduler_destroy(troupe_scheduler* scheduler);
 
@@ -416,6 +486,19 @@ TROUPE_API int32_t troupe_scheduler_matched(troupe_scheduler* scheduler, const t
  * loaded: the result of `troupe_scheduler_matched`, or 0. May be called again with 0 when a load has ended. */
 TROUPE_API int32_t troupe_scheduler_allocated(troupe_scheduler* scheduler, const char* request, const uint32_t* blocks,
                                               size_t block_count, uint32_t external_tokens, troupe_error* error);
+
+/** The same with several block tables: table t ends at block_ends[t]. TROUPE_NULL_BLOCK stands for tokens that a table
+ * does not keep, and for blocks that are complete already. */
+TROUPE_API int32_t troupe_scheduler_allocated_tables(troupe_scheduler* scheduler, const char* request,
+                                                     const uint32_t* blocks, size_t block_count,
+                                                     const uint32_t* block_ends, size_t table_count,
+                                                     uint32_t external_tokens, troupe_error* error);
+
+/** Blocks that the engine has to keep although requests let go of them, because they are being copied, and those that it
+ * need not keep any more: each once for each copy. Call it after `troupe_scheduler_build_meta`, before the engine
+ * schedules anything, and after `troupe_scheduler_worker_output`. Empty with one group. */
+TROUPE_API int32_t troupe_scheduler_take_holds(troupe_scheduler* scheduler, troupe_blocks* hold,
+                                               troupe_blocks* release, troupe_error* error);
 
 /** The work of the workers in this step: bytes for `troupe_worker_bind` of every worker. Once per step. */
 TROUPE_API int32_t troupe_scheduler_build_meta(troupe_scheduler* scheduler, const troupe_step* step, troupe_bytes* out,
@@ -485,6 +568,12 @@ typedef struct troupe_finished {
 TROUPE_API int32_t troupe_worker_create(troupe_connection* connection, const troupe_namespace* ns,
                                         const troupe_engine* engine, uint32_t worker, int32_t gpu, troupe_worker** out,
                                         troupe_error* error);
+
+/** The same for a model with several groups. `troupe_worker_register` then takes the layers of all groups, one group
+ * after the other, and `troupe_worker_load_errors` is always empty. */
+TROUPE_API int32_t troupe_worker_create_groups(troupe_connection* connection, const troupe_groups* groups,
+                                               const troupe_engine* engine, uint32_t worker, int32_t gpu,
+                                               troupe_worker** out, troupe_error* error);
 
 /** Calls `troupe_worker_shutdown`, and frees the handle. NULL does nothing. */
 TROUPE_API void troupe_worker_destroy(troupe_worker* worker);

@@ -14,9 +14,13 @@ using namespace troupe;
 struct troupe_worker : capi::handle {
   std::shared_ptr<capi::connection_core> core;
   std::unique_ptr<connector::worker_half> half;
-  namespace_spec ns;
-  std::uint32_t blocks_per_page = 1;
-  std::uint64_t opaque_block_bytes = 0;
+  /// The shape of one group's pages: of the only one, where there is one.
+  struct shape {
+    kv_geometry geometry;
+    std::uint32_t blocks_per_page = 1;
+    std::uint64_t opaque_block_bytes = 0;
+  };
+  std::vector<shape> shapes;
 
   /// Metadata that was decoded and is not bound yet, since preemptions are in the same bytes.
   std::optional<connector::connector_metadata> decoded;
@@ -77,9 +81,39 @@ std::int32_t troupe_worker_create(troupe_connection* connection, const troupe_na
     auto made = std::make_unique<troupe_worker>();
     made->core = std::move(*core);
     made->half = std::move(*half);
-    made->blocks_per_page = wanted->spec.geometry.block_tokens / options.block_tokens;
-    made->opaque_block_bytes = wanted->opaque_block_bytes;
-    made->ns = std::move(wanted->spec);
+    const auto blocks = wanted->spec.geometry.block_tokens / options.block_tokens;
+    made->shapes.push_back({std::move(wanted->spec.geometry), blocks, wanted->opaque_block_bytes});
+    *out = made.release();
+    return {};
+  });
+}
+
+std::int32_t troupe_worker_create_groups(troupe_connection* connection, const troupe_groups* groups,
+                                         const troupe_engine* engine, std::uint32_t worker, std::int32_t gpu,
+                                         troupe_worker** out, troupe_error* error) {
+  return capi::guarded(error, [&]() -> result<void> {
+    if (out == nullptr)
+      return fail(errc::invalid_argument, "out is NULL");
+    auto core = capi::core_of(connection);
+    if (!core)
+      return tl::unexpected(core.error());
+    const auto terms = capi::engine_of(engine);
+    if (!terms)
+      return tl::unexpected(terms.error());
+    const auto wanted = capi::groups_of(groups, terms->options);
+    if (!wanted)
+      return tl::unexpected(wanted.error());
+    auto half = (*core)->runtime->make_grouped_worker_half(terms->options, wanted->layout, worker,
+                                                           gpu < 0 ? std::nullopt : std::optional<int>(gpu));
+    if (!half)
+      return tl::unexpected(half.error());
+    auto made = std::make_unique<troupe_worker>();
+    made->core = std::move(*core);
+    made->half = std::move(*half);
+    for (std::size_t g = 0; g < wanted->layout.namespaces.size(); ++g) {
+      const auto& geometry = wanted->layout.namespaces[g].geometry;
+      made->shapes.push_back({geometry, geometry.block_tokens, wanted->opaque_block_bytes[g]});
+    }
     *out = made.release();
     return {};
   });
@@ -92,11 +126,21 @@ void troupe_worker_destroy(troupe_worker* worker) {
 std::int32_t troupe_worker_register(troupe_worker* worker, const troupe_layer* layers, std::size_t layer_count,
                                     std::uint32_t blocks, troupe_error* error) {
   return capi::guarded_use(worker, error, [&](troupe_worker& x) -> result<void> {
-    const auto cache =
-        capi::cache_of(x.ns.geometry, x.blocks_per_page, x.opaque_block_bytes, layers, layer_count, blocks);
-    if (!cache)
-      return tl::unexpected(cache.error());
-    return x.half->register_kv_caches(*cache);
+    std::vector<kv_cache_view> caches;
+    std::size_t first = 0;
+    for (std::size_t g = 0; g < x.shapes.size(); ++g) {
+      const auto& its = x.shapes[g];
+      // The last group takes all that is left, so that a wrong number is an error of its own.
+      const auto left = layer_count - first;
+      const auto count = g + 1 == x.shapes.size() ? left : std::min<std::size_t>(left, its.geometry.layer_count());
+      auto cache = capi::cache_of(its.geometry, its.blocks_per_page, its.opaque_block_bytes,
+                                  layers == nullptr ? nullptr : layers + first, count, blocks);
+      if (!cache)
+        return tl::unexpected(cache.error());
+      caches.push_back(std::move(*cache));
+      first += count;
+    }
+    return x.half->register_groups(caches);
   });
 }
 

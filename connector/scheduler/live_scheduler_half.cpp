@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "connector/background_attach.hpp"
 #include "connector/engine_halves.hpp"
+#include "connector/groups/grouped_scheduler_state.hpp"
 #include "connector/scheduler/scheduler_state.hpp"
 
 #include <algorithm>
@@ -47,36 +48,92 @@ private:
 
 /// The state that exists once the node is attached.
 struct attachment {
-  std::unique_ptr<node_client> client;
-  scheduler_options options;
+  /// One for each group of layers, in their order.
+  std::vector<std::unique_ptr<node_client>> clients;
+  std::unique_ptr<scheduler_rules> rules;
 };
 
-result<attachment> attach(caf::actor_system& system, const half_connection& node, const engine_options& engine,
-                          duration limit) {
-  attachment out;
-  out.client = std::make_unique<node_client>(system, node.client);
-  auto attached = out.client->attach(node.where, limit);
-  if (!attached)
-    return tl::unexpected(std::move(attached.error()));
-  const auto blocks = blocks_per_page(attached->ns, engine);
-  if (!blocks)
-    return tl::unexpected(blocks.error());
-  if (auto bound = out.client->bind(limit); !bound)
-    return tl::unexpected(std::move(bound.error()));
-  auto& options = out.options;
-  options.ns = attached->ns.id();
-  options.keys = {engine.keys, scheduler_block_tokens(engine.parallel, engine.block_tokens), *blocks};
+/// What all groups have in common, as the node has granted it.
+struct granted {
+  std::uint32_t batch_keys = 0;
+  duration lease{};
+};
+
+/// The namespaces of an engine: one, or one for each group of layers. Made once, and passed to the thread that attaches
+/// in the background.
+struct wanted_rules {
+  std::vector<half_connection> nodes;
+  engine_options engine;
+  /// Empty for a model with one group.
+  std::vector<page_group> groups{};
+  std::uint32_t page_tokens = 0;
+};
+
+std::unique_ptr<scheduler_rules> make_rules(const wanted_rules& wanted, const granted& limits, namespace_id ns,
+                                            std::uint32_t blocks) {
+  const auto& engine = wanted.engine;
+  scheduler_options options;
+  options.ns = ns;
+  options.keys = {engine.keys, scheduler_block_tokens(engine.parallel, engine.block_tokens), blocks};
   options.workers = worker_count(engine.parallel);
   options.writers = kv_writer_count(engine.parallel);
-  options.lookup_keys_max = attached->limits.batch_keys;
-  options.lookups_max = node.client.transfer.max_tasks;
-  options.lease = std::min(engine.lease, attached->limits.lease);
+  options.lookup_keys_max = limits.batch_keys;
+  options.lookups_max = wanted.nodes.front().client.transfer.max_tasks;
+  options.lease = std::min(engine.lease, limits.lease);
   options.lookup_patience = engine.lookup_patience;
-  options.store_pages_max = attached->limits.batch_keys;
+  options.store_pages_max = limits.batch_keys;
   options.save_generated = engine.save_generated;
   options.min_load_tokens = engine.min_load_tokens;
   options.pace.rule = engine.disk;
   options.synchronous_loads = engine.synchronous_loads;
+  return std::make_unique<scheduler_state>(options);
+}
+
+std::unique_ptr<scheduler_rules> make_grouped_rules(const wanted_rules& wanted, const granted& limits) {
+  const auto& engine = wanted.engine;
+  grouped_options options;
+  options.groups = wanted.groups;
+  options.keys = engine.keys;
+  options.page_tokens = wanted.page_tokens;
+  options.workers = worker_count(engine.parallel);
+  options.writers = kv_writer_count(engine.parallel);
+  options.lookup_keys_max = limits.batch_keys;
+  options.lookups_max = wanted.nodes.front().client.transfer.max_tasks;
+  options.lease = std::min(engine.lease, limits.lease);
+  options.lookup_patience = engine.lookup_patience;
+  options.store_pages_max = limits.batch_keys;
+  options.save_generated = engine.save_generated;
+  options.min_load_tokens = engine.min_load_tokens;
+  options.pace.rule = engine.disk;
+  return std::make_unique<grouped_scheduler_state>(std::move(options));
+}
+
+result<attachment> attach(caf::actor_system& system, const wanted_rules& wanted, duration limit) {
+  attachment out;
+  granted limits;
+  namespace_id ns;
+  std::uint32_t blocks_in_page = 1;
+  for (const auto& node : wanted.nodes) {
+    auto client = std::make_unique<node_client>(system, node.client);
+    auto attached = client->attach(node.where, limit);
+    if (!attached)
+      return tl::unexpected(std::move(attached.error()));
+    const auto blocks = blocks_per_page(attached->ns, wanted.engine);
+    if (!blocks)
+      return tl::unexpected(blocks.error());
+    if (auto bound = client->bind(limit); !bound)
+      return tl::unexpected(std::move(bound.error()));
+    const bool first = out.clients.empty();
+    if (first) {
+      ns = attached->ns.id();
+      blocks_in_page = *blocks;
+    }
+    limits.batch_keys = first ? attached->limits.batch_keys : std::min(limits.batch_keys, attached->limits.batch_keys);
+    limits.lease = first ? attached->limits.lease : std::min(limits.lease, attached->limits.lease);
+    out.clients.push_back(std::move(client));
+  }
+  out.rules =
+      wanted.groups.empty() ? make_rules(wanted, limits, ns, blocks_in_page) : make_grouped_rules(wanted, limits);
   return out;
 }
 
@@ -87,28 +144,29 @@ result<attachment> attach(caf::actor_system& system, const half_connection& node
 /// up again.
 class live_scheduler_half final : public scheduler_half {
 public:
-  live_scheduler_half(caf::actor_system& system, const half_connection& node, const engine_options& engine)
-      : system_(system), node_(node), engine_(engine) {}
+  live_scheduler_half(caf::actor_system& system, wanted_rules wanted) : system_(system), wanted_(std::move(wanted)) {}
 
   ~live_scheduler_half() override { background_.stop(); }
 
   result<void> start() {
-    auto made = attach(system_, node_, engine_, node_.attach_limit);
+    const auto& node = wanted_.nodes.front();
+    auto made = attach(system_, wanted_, node.attach_limit);
     if (made) {
       take(std::move(*made));
       return {};
     }
-    if (!node_.node_may_be_absent || !is_absence(made.error()))
+    if (!node.node_may_be_absent || !is_absence(made.error()))
       return tl::unexpected(std::move(made.error()));
-    if (node_.where.ns)
-      if (auto fits = blocks_per_page(*node_.where.ns, engine_); !fits)
-        return tl::unexpected(std::move(fits.error()));
+    for (const auto& each : wanted_.nodes)
+      if (each.where.ns)
+        if (auto fits = blocks_per_page(*each.where.ns, wanted_.engine); !fits)
+          return tl::unexpected(std::move(fits.error()));
     log::get("connector")
         ->warn("scheduler: node unreachable, nothing is found until it is reachable: {}", to_string(made.error()));
     return background_.start(
         std::move(made.error()),
         [this]() -> result<void> {
-          auto late = attach(system_, node_, engine_, background_attach_limit);
+          auto late = attach(system_, wanted_, background_attach_limit);
           if (!late)
             return tl::unexpected(std::move(late.error()));
           arrived_ = std::move(*late);
@@ -138,7 +196,7 @@ public:
     return out;
   }
 
-  void update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
+  void update_state_after_alloc(std::string_view request, const block_tables& blocks,
                                 std::uint32_t external_tokens) override {
     if (!state_)
       return;
@@ -174,11 +232,13 @@ public:
     flush();
   }
 
+  block_holds take_block_holds() override { return state_ ? state_->take_block_holds() : block_holds{}; }
+
   std::vector<cache_event> take_events() override {
     return state_ ? state_->take_events() : std::vector<cache_event>{};
   }
 
-  std::uint32_t get_finished_count() const override { return worker_count(engine_.parallel); }
+  std::uint32_t get_finished_count() const override { return worker_count(wanted_.engine.parallel); }
 
   bool reset_cache() override {
     receive();
@@ -203,8 +263,8 @@ public:
 
 private:
   void take(attachment made) {
-    client_ = std::move(made.client);
-    state_.emplace(made.options);
+    clients_ = std::move(made.clients);
+    state_ = std::move(made.rules);
     for (; resets_ > 0; --resets_)
       state_->reset_cache();
   }
@@ -230,7 +290,7 @@ private:
 
   void perform(lookup_submit& x) {
     ask<lookup_result>(
-        system_, client_->lookup(),
+        system_, clients_[x.group]->lookup(),
         [inbox = inbox_, lookup = x.lookup](result<lookup_result> found) {
           inbox->push({lookup, std::move(found)});
         },
@@ -240,15 +300,20 @@ private:
   void perform(lookup_release& x) {
     // A lease that could not be released expires by itself.
     ask<void>(
-        system_, client_->lookup(), [](const result<void>&) {}, release_atom_v, x.lease);
+        system_, clients_[x.group]->lookup(), [](const result<void>&) {}, release_atom_v, x.lease);
+  }
+
+  void perform(lookup_retain& x) {
+    ask<void>(
+        system_, clients_[x.group]->lookup(), [](const result<void>&) {}, retain_atom_v, x.lease,
+        packed<key_digest>{std::move(x.keys)});
   }
 
   caf::actor_system& system_;
-  half_connection node_;
-  engine_options engine_;
-  std::unique_ptr<node_client> client_;
+  wanted_rules wanted_;
+  std::vector<std::unique_ptr<node_client>> clients_;
   std::shared_ptr<answer_inbox> inbox_ = std::make_shared<answer_inbox>();
-  std::optional<scheduler_state> state_;
+  std::unique_ptr<scheduler_rules> state_;
   /// Resets before a node was attached.
   std::uint32_t resets_ = 0;
   /// Written by the background thread before the flag is set, and read by the engine's thread after that.
@@ -264,7 +329,22 @@ result<std::unique_ptr<scheduler_half>> make_scheduler_half(caf::actor_system& s
                                                             const engine_options& engine) {
   if (auto sound = validate(engine.parallel); !sound)
     return tl::unexpected(std::move(sound.error()));
-  auto out = std::make_unique<live_scheduler_half>(system, node, engine);
+  auto out = std::make_unique<live_scheduler_half>(system, wanted_rules{{node}, engine});
+  if (auto started = out->start(); !started)
+    return tl::unexpected(std::move(started.error()));
+  return out;
+}
+
+result<std::unique_ptr<scheduler_half>> make_grouped_scheduler_half(caf::actor_system& system,
+                                                                    std::vector<half_connection> nodes,
+                                                                    const engine_options& engine,
+                                                                    const grouped_layout& layout) {
+  if (auto sound = validate(engine.parallel); !sound)
+    return tl::unexpected(std::move(sound.error()));
+  if (auto sound = validate(layout.groups, layout.page_tokens); !sound)
+    return tl::unexpected(std::move(sound.error()));
+  auto out = std::make_unique<live_scheduler_half>(
+      system, wanted_rules{std::move(nodes), unit_blocks(engine), layout.groups, layout.page_tokens});
   if (auto started = out->start(); !started)
     return tl::unexpected(std::move(started.error()));
   return out;

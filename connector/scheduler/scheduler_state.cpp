@@ -106,7 +106,7 @@ void scheduler_state::ask(request_tracker& x, timestamp now) {
   search.since = now;
   lookups_.emplace(search.id, x.session());
   lookup_order_.push_back({search.id, now});
-  lookup_submit effect{search.id, {{}, options_.lease, true}};
+  lookup_submit effect{search.id, {{}, options_.lease, true}, 0};
   const auto keys = x.keys().subspan(search.matched, count);
   effect.work.keys.items.assign(keys.begin(), keys.end());
   outbox_.emplace_back(std::move(effect));
@@ -120,7 +120,7 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   if (session == sessions_.end() || session->second->presence != stay::present || !session->second->may_load() ||
       session->second->search().now != status::under_way || session->second->search().id != lookup) {
     if (answer && answer->matched > 0)
-      outbox_.emplace_back(lookup_release{answer->lease}); // not needed any more
+      outbox_.emplace_back(lookup_release{answer->lease, 0}); // not needed any more
     return;
   }
   auto& x = *session->second;
@@ -162,7 +162,7 @@ void scheduler_state::expire_lookups(timestamp now) {
 
 void scheduler_state::release_leases(request_tracker& x) {
   for (const auto& lease : std::exchange(x.search().leases, {}))
-    outbox_.emplace_back(lookup_release{lease});
+    outbox_.emplace_back(lookup_release{lease, 0});
 }
 
 void scheduler_state::release_or_read_ahead(request_tracker& x) {
@@ -181,17 +181,17 @@ void scheduler_state::end_reads_ahead(timestamp now) {
       x.until = later(now, x.lasts);
     if (now < *x.until)
       return false;
-    outbox_.emplace_back(lookup_release{x.lease});
+    outbox_.emplace_back(lookup_release{x.lease, 0});
     return true;
   });
 }
 
 void scheduler_state::end_all_reads_ahead() {
   for (const auto& x : std::exchange(reads_ahead_, {}))
-    outbox_.emplace_back(lookup_release{x.lease});
+    outbox_.emplace_back(lookup_release{x.lease, 0});
 }
 
-void scheduler_state::update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
+void scheduler_state::update_state_after_alloc(std::string_view request, const block_tables& blocks,
                                                std::uint32_t external_tokens) {
   auto* x = tracker(request);
   if (x == nullptr)
@@ -199,7 +199,7 @@ void scheduler_state::update_state_after_alloc(std::string_view request, std::sp
   const bool asking = x->current_phase() == request_tracker::phase::asking;
   if (asking)
     passed_over_tokens_ += x->take_passed_over();
-  if (x->allocated(blocks, external_tokens))
+  if (x->allocated(blocks.blocks, external_tokens))
     loads_.push_back(x->session());
   else if (asking)
     release_or_read_ahead(*x); // the result is not used: the engine has the tokens itself, or computes them
@@ -229,13 +229,13 @@ connector_metadata scheduler_state::build_connector_meta(const scheduler_output&
   emit_loads(out, step_tokens, now);
   for (const auto& part : step.new_requests)
     if (auto* x = tracker(part.id))
-      x->replace_blocks(part.blocks);
+      x->replace_blocks(part.blocks.blocks);
   for (const auto& part : step.cached_requests)
     if (auto* x = tracker(part.id)) {
       if (part.resumed)
-        x->replace_blocks(part.blocks);
+        x->replace_blocks(part.blocks.blocks);
       else
-        x->append_blocks(part.blocks);
+        x->append_blocks(part.blocks.blocks);
     }
   if (!doubtful_.empty())
     settle_doubts(step);
@@ -264,6 +264,7 @@ void scheduler_state::emit_loads(connector_metadata& out, std::uint32_t step_tok
     const load_times times{now, x.load_sources(), options_.synchronous_loads ? step_tokens : 0};
     if (options_.synchronous_loads) {
       op.id = ++last_store_;
+      op.between_steps = false;
       x.load_opened();
       doubtful_.load_begins(x.blocks_from_load());
       stores_.emplace(op.id, open_store{session, x.generation(), x.load_range().first, options_.workers,

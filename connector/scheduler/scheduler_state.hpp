@@ -6,8 +6,8 @@
 #include "connector/scheduler/doubtful_blocks.hpp"
 #include "connector/scheduler/load_pace.hpp"
 #include "connector/scheduler/request_tracker.hpp"
+#include "connector/scheduler/scheduler_rules.hpp"
 #include "connector/types.hpp"
-#include "messages/transfer_messages.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -18,7 +18,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace troupe::connector {
@@ -62,49 +61,31 @@ struct scheduler_options {
   bool synchronous_loads = false;
 };
 
-/// Look up which leading keys are complete, and lease them for `lease_for`.
-struct lookup_submit {
-  std::uint64_t lookup = 0;
-  lookup_task work;
-};
-/// Release the lease, which is not needed any more.
-struct lookup_release {
-  ticket lease;
-};
-
-using scheduler_effect = std::variant<lookup_submit, lookup_release>;
-
-/// The rules of a connector's scheduler half, for all requests: which are looked up, loaded and saved, and when their
-/// blocks are free. `scheduler_half` describes the hooks; here they have the time as an argument.
-///
-/// Plain state: after each call the owner carries out the effects in the outbox. A lookup is answered by `on_lookup`,
-/// once; hooks read the answers.
-class scheduler_state {
+/// The rules of a connector's scheduler half for models with one group of layers, for all requests: which are looked
+/// up, loaded and saved, and when their blocks are free. Hooks read the answers of lookups that have arrived.
+class scheduler_state final : public scheduler_rules {
 public:
   explicit scheduler_state(const scheduler_options& options) : options_(options), pace_(options.pace) {}
 
-  void on_new_request(const engine_request& request, timestamp now);
+  void on_new_request(const engine_request& request, timestamp now) override;
   matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
-                                            timestamp now);
-  void update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
-                                std::uint32_t external_tokens);
-  hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const;
-  connector_metadata build_connector_meta(const scheduler_output& step, timestamp now);
-  bool request_finished(std::string_view request);
-  void update_connector_output(const worker_output& output, timestamp now);
-  std::vector<cache_event> take_events() { return std::exchange(events_, {}); }
-  bool reset_cache();
+                                            timestamp now) override;
+  void update_state_after_alloc(std::string_view request, const block_tables& blocks,
+                                std::uint32_t external_tokens) override;
+  hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const override;
+  connector_metadata build_connector_meta(const scheduler_output& step, timestamp now) override;
+  bool request_finished(std::string_view request) override;
+  void update_connector_output(const worker_output& output, timestamp now) override;
+  std::vector<cache_event> take_events() override { return std::exchange(events_, {}); }
+  bool reset_cache() override;
 
-  /// The answer to a `lookup_submit`.
-  void on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp now);
+  void on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp now) override;
 
-  std::vector<scheduler_effect> take_outbox() { return std::exchange(outbox_, {}); }
-  bool outbox_empty() const noexcept { return outbox_.empty(); }
+  std::vector<scheduler_effect> take_outbox() override { return std::exchange(outbox_, {}); }
+  bool outbox_empty() const noexcept override { return outbox_.empty(); }
 
-  /// Requests that the engine has, or whose last transfers are not reported yet.
-  std::size_t tracked_requests() const noexcept { return sessions_.size(); }
-  /// Tokens since the start that lookups have found, and that engines compute because of `pace`.
-  std::uint64_t passed_over_tokens() const noexcept { return passed_over_tokens_; }
+  std::size_t tracked_requests() const noexcept override { return sessions_.size(); }
+  std::uint64_t passed_over_tokens() const noexcept override { return passed_over_tokens_; }
   const load_pace& pace() const noexcept { return pace_; }
   /// Leases that are to be used or released.
   std::size_t leases_held() const noexcept;

@@ -142,6 +142,12 @@ public:
     return begun;
   }
 
+  result<void> register_groups(const std::vector<kv_cache_view>& caches) override {
+    if (caches.size() != 1)
+      return fail(errc::invalid_argument, "this half has one group of layers");
+    return register_kv_caches(caches.front());
+  }
+
   result<void> unregister_kv_caches() override {
     if (!cache_)
       return {};

@@ -56,37 +56,40 @@ void worker_state::on_cancelled(timestamp now) {
 
 void worker_state::start_load_kv(timestamp now, std::uint64_t ready_event) {
   handle_preemptions(bound_.preempted, now);
-  for (auto& op : std::exchange(bound_.loads, {})) {
-    if (op.synchronous()) {
-      begin_synchronous_load(op, ready_event, now);
-      continue;
-    }
-    auto& x = session_of(op.session, op.request);
-    const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_page;
-    if (sound && takes_tasks())
-      x.loads += add_tasks(op.session, true, 0, op.keys, op.blocks, {}, ready_event, now);
-    if (x.loads == 0) {
-      std::erase(op.blocks, null_block);
-      x.errors = std::move(op.blocks);
-      settle(op.session, true);
-    }
-  }
+  for (auto& op : std::exchange(bound_.loads, {}))
+    begin_load(op, ready_event, now);
   pump(now);
 }
 
-void worker_state::begin_synchronous_load(load_op& op, std::uint64_t ready_event, timestamp now) {
+void worker_state::begin_load(load_op& op, std::uint64_t ready_event, timestamp now) {
   const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_page;
-  if (!sound || !takes_tasks() || op.keys.empty()) {
-    std::erase(op.blocks, null_block);
-    load_errors_.insert(load_errors_.end(), op.blocks.begin(), op.blocks.end());
+  if (!sound || !takes_tasks() || op.keys.empty())
+    return refuse_load(op);
+  auto& x = session_of(op.session, op.request);
+  const task_terms terms{
+      .owner = op.session, .load = true, .synchronous = op.synchronous(), .store = op.id, .ready_event = ready_event};
+  const auto count = add_tasks(terms, op.keys, op.blocks, now);
+  if (op.synchronous()) {
+    x.synchronous_loads += count;
+    synchronous_loads_ += count;
+  } else
+    x.loads += count;
+  if (op.id != 0)
+    stores_.emplace(op.id, open_store{std::vector<std::uint8_t>(op.keys.size(), 0), count});
+}
+
+void worker_state::refuse_load(load_op& op) {
+  std::erase(op.blocks, null_block);
+  if (op.id != 0)
     outcomes_.push_back({op.id, std::vector<std::uint8_t>(op.keys.size(), 0)});
+  if (op.synchronous()) {
+    load_errors_.insert(load_errors_.end(), op.blocks.begin(), op.blocks.end());
     return;
   }
   auto& x = session_of(op.session, op.request);
-  const auto count = add_tasks(op.session, true, op.id, op.keys, op.blocks, {}, ready_event, now);
-  x.synchronous_loads += count;
-  synchronous_loads_ += count;
-  stores_.emplace(op.id, open_store{std::vector<std::uint8_t>(op.keys.size(), 0), count});
+  x.errors.insert(x.errors.end(), op.blocks.begin(), op.blocks.end());
+  x.refused = x.refused || !op.keys.empty();
+  settle(op.session, true);
 }
 
 void worker_state::wait_for_save(timestamp now, std::uint64_t ready_event) {
@@ -99,30 +102,38 @@ void worker_state::wait_for_save(timestamp now, std::uint64_t ready_event) {
       continue;
     }
     auto& x = session_of(op.session, op.request);
-    const auto count = add_tasks(op.session, false, op.id, op.keys, op.blocks, op.parent, ready_event, now);
+    const task_terms terms{
+        .owner = op.session, .store = op.id, .parent = op.parent, .chained = op.chained, .ready_event = ready_event};
+    const auto count = add_tasks(terms, op.keys, op.blocks, now);
     x.saves += count;
     stores_.emplace(op.id, open_store{std::vector<std::uint8_t>(op.keys.size(), 0), count});
   }
   pump(now);
 }
 
-std::uint32_t worker_state::add_tasks(session_id owner, bool load, store_id store, const std::vector<key_digest>& keys,
-                                      const std::vector<block_id>& blocks, key_digest parent, std::uint64_t ready_event,
-                                      timestamp now) {
+std::uint32_t worker_state::add_tasks(const task_terms& terms, const std::vector<key_digest>& keys,
+                                      const std::vector<block_id>& blocks, timestamp now) {
   std::uint32_t count = 0;
   const std::size_t per_key = options_.blocks_per_page;
-  const bool synchronous = load && store != 0;
-  auto& waiting = synchronous ? waiting_synchronous_loads_ : load ? waiting_loads_ : waiting_saves_;
+  auto& waiting = terms.synchronous ? waiting_synchronous_loads_ : terms.load ? waiting_loads_ : waiting_saves_;
+  auto parent = terms.parent;
   for (std::size_t first = 0; first < keys.size(); first += options_.task_keys_max) {
     const auto last = std::min<std::size_t>(keys.size(), first + options_.task_keys_max);
-    task t{owner, load, false, false, now, store, first, {}};
+    task t{.owner = terms.owner,
+           .load = terms.load,
+           .since = now,
+           .store = terms.store,
+           .first = first,
+           .synchronous = terms.synchronous,
+           .work = {}};
     t.work.keys.items.assign(keys.begin() + static_cast<std::ptrdiff_t>(first),
                              keys.begin() + static_cast<std::ptrdiff_t>(last));
     t.work.blocks.items.assign(blocks.begin() + static_cast<std::ptrdiff_t>(first * per_key),
                                blocks.begin() + static_cast<std::ptrdiff_t>(last * per_key));
     t.work.parent = parent;
-    t.work.deadline = synchronous ? options_.synchronous_load_limit : options_.task_deadline;
-    t.work.ready_event = ready_event;
+    t.work.chained = terms.chained;
+    t.work.deadline = terms.synchronous ? options_.synchronous_load_limit : options_.task_deadline;
+    t.work.ready_event = terms.ready_event;
     t.work.tag = ++last_tag_;
     parent = keys[last - 1];
     waiting.push_back(last_tag_);
@@ -192,8 +203,7 @@ void worker_state::end_task(task_tag tag, const result<transfer_result>& outcome
 void worker_state::end_load(const task& t, const result<transfer_result>& outcome, timestamp now) {
   auto& x = sessions_.at(t.owner);
   const std::size_t per_key = options_.blocks_per_page;
-  const bool synchronous = t.store != 0;
-  auto& errors = synchronous ? load_errors_ : x.errors;
+  auto& errors = t.synchronous ? load_errors_ : x.errors;
   bool whole = true;
   for (std::size_t i = 0; i < t.work.keys.size(); ++i) {
     const bool filled = code_at(outcome, i) == errc::ok;
@@ -215,20 +225,21 @@ void worker_state::end_load(const task& t, const result<transfer_result>& outcom
     record(stats_.load_duration, now - t.since);
   else
     ++stats_.num_failed_load;
-  if (synchronous)
-    return end_synchronous_load(t, outcome);
-  --x.loads;
-  settle(t.owner, true);
+  if (t.store != 0)
+    report_load(t, outcome);
+  if (t.synchronous) {
+    --synchronous_loads_;
+    --x.synchronous_loads;
+  } else
+    --x.loads;
+  settle(t.owner, !t.synchronous);
 }
 
-void worker_state::end_synchronous_load(const task& t, const result<transfer_result>& outcome) {
+void worker_state::report_load(const task& t, const result<transfer_result>& outcome) {
   auto& op = stores_.at(t.store);
   for (std::size_t i = 0; i < t.work.keys.size(); ++i)
     op.stored[t.first + i] = code_at(outcome, i) == errc::ok ? 1 : 0;
   end_part(t.store);
-  --synchronous_loads_;
-  --sessions_.at(t.owner).synchronous_loads;
-  settle(t.owner, false);
 }
 
 void worker_state::end_part(store_id op) {
@@ -269,8 +280,9 @@ void worker_state::settle(session_id id, bool load_ended) {
   const auto i = sessions_.find(id);
   auto& x = i->second;
   if (load_ended && x.loads == 0) {
-    if (!x.errors.empty())
+    if (!x.errors.empty() || x.refused)
       reports_.failed.push_back(x.request);
+    x.refused = false;
     load_errors_.insert(load_errors_.end(), x.errors.begin(), x.errors.end());
     x.errors.clear();
     reports_.received.push_back(x.request);

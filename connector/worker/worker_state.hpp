@@ -117,6 +117,8 @@ private:
     std::uint32_t synchronous_loads = 0;
     /// Blocks that the load has not filled so far.
     std::vector<block_id> errors;
+    /// Whether the load was refused, whatever its blocks.
+    bool refused = false;
     /// Whether the engine waits for the request to be named as sent.
     bool leaving = false;
   };
@@ -127,22 +129,34 @@ private:
     /// Whether its coordinator was requested to cancel it.
     bool cancelled = false;
     timestamp since;
-    /// Save or synchronous load: the op, and the position in it.
+    /// The op that is reported, if it is, and the position in it.
     store_id store = 0;
     std::size_t first = 0;
+    bool synchronous = false;
     transfer_task work;
   };
-  /// A store or synchronous load.
+  /// A store, or a load that is reported.
   struct open_store {
     std::vector<std::uint8_t> stored;
     std::size_t tasks_left = 0;
   };
 
+  /// What the tasks of an op have in common.
+  struct task_terms {
+    session_id owner = 0;
+    bool load = false;
+    bool synchronous = false;
+    store_id store = 0;
+    key_digest parent{};
+    bool chained = true;
+    std::uint64_t ready_event = 0;
+  };
   /// Splits an op into tasks, and returns their number.
-  std::uint32_t add_tasks(session_id owner, bool load, store_id store, const std::vector<key_digest>& keys,
-                          const std::vector<block_id>& blocks, key_digest parent, std::uint64_t ready_event,
-                          timestamp now);
-  void begin_synchronous_load(load_op& op, std::uint64_t ready_event, timestamp now);
+  std::uint32_t add_tasks(const task_terms& terms, const std::vector<key_digest>& keys,
+                          const std::vector<block_id>& blocks, timestamp now);
+  void begin_load(load_op& op, std::uint64_t ready_event, timestamp now);
+  /// A load that cannot begin has failed.
+  void refuse_load(load_op& op);
   /// One task of an op has ended; the op is reported after its last one.
   void end_part(store_id op);
   void drop_all_waiting(errc why, timestamp now);
@@ -151,7 +165,8 @@ private:
   void hand_on(task_tag tag, timestamp now);
   void end_task(task_tag tag, const result<transfer_result>& outcome, timestamp now);
   void end_load(const task& t, const result<transfer_result>& outcome, timestamp now);
-  void end_synchronous_load(const task& t, const result<transfer_result>& outcome);
+  /// Notes which pages of an op that is reported were filled.
+  void report_load(const task& t, const result<transfer_result>& outcome);
   void end_save(const task& t, const result<transfer_result>& outcome, timestamp now);
   /// Ends a task that was not submitted.
   void drop_waiting(task_tag tag, errc why, timestamp now);

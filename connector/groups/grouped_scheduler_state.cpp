@@ -1,0 +1,426 @@
+#include "connector/groups/grouped_scheduler_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::connector {
+
+namespace {
+
+using lookup_status = grouped_request::lookup::status;
+using phase_of_request = grouped_request::phase;
+
+} // namespace
+
+grouped_request* grouped_scheduler_state::tracker(std::string_view request) {
+  const auto i = by_name_.find(request);
+  return i == by_name_.end() ? nullptr : i->second;
+}
+
+const grouped_request* grouped_scheduler_state::find(std::string_view request) const {
+  const auto i = by_name_.find(request);
+  return i == by_name_.end() ? nullptr : i->second;
+}
+
+grouped_request* grouped_scheduler_state::track(const engine_request& request) {
+  if (auto* known = tracker(request.id)) {
+    known->add(request.tokens, request.hashes);
+    return known;
+  }
+  if (!request.cacheable)
+    return nullptr;
+  const auto id = ++last_session_;
+  // The first group's namespace stands for all: each group's identity has all of them in it.
+  key_chain keys({options_.keys, options_.page_tokens, 1},
+                 key_scope{options_.groups.front().ns, request.lora, request.cache_salt, epoch_}, request.multimodal);
+  const auto prompt = static_cast<std::uint32_t>(request.tokens.first + request.tokens.tokens.size());
+  auto made = std::make_unique<grouped_request>(id, std::string(request.id), std::move(keys), options_.groups,
+                                                options_.page_tokens, prompt);
+  auto& x = *made;
+  sessions_.emplace(id, std::move(made));
+  by_name_.emplace(x.name(), &x);
+  x.add(request.tokens, request.hashes);
+  return &x;
+}
+
+// -- lookups -----------------------------------------------------------------------------------------------------------
+
+void grouped_scheduler_state::on_new_request(const engine_request& request, timestamp now) {
+  const bool crowded = by_name_.size() >= options_.early_lookups_max;
+  // The request is tracked in any case, because an engine may send its tokens only once.
+  auto* x = track(request);
+  if (!crowded && x != nullptr && x->may_load() && x->search().now == lookup_status::none)
+    ask(*x, now);
+}
+
+void grouped_scheduler_state::ask(grouped_request& x, timestamp now) {
+  const auto pages = x.pages_to_look_up();
+  const auto parts = (pages + options_.lookup_keys_max - 1) / options_.lookup_keys_max;
+  const auto count = parts * options_.groups.size();
+  if (pages == 0 || (!lookups_.empty() && lookups_.size() + count > options_.lookups_max))
+    return;
+  x.begin_lookup(pages, now);
+  auto& search = x.search();
+  search.waiting = count;
+  for (std::uint32_t g = 0; g < options_.groups.size(); ++g)
+    for (std::uint32_t first = 0; first < pages; first += options_.lookup_keys_max) {
+      const auto last = std::min(pages, first + options_.lookup_keys_max);
+      search.parts.push_back({++last_lookup_, g, {first, last}, false, {}});
+      lookups_.emplace(last_lookup_, open_lookup{x.session(), g});
+      lookup_submit effect{last_lookup_, {{}, options_.lease, true, true}, g};
+      const auto keys = x.keys().subspan(first, last - first);
+      effect.work.keys.items.assign(keys.begin(), keys.end());
+      outbox_.emplace_back(std::move(effect));
+    }
+}
+
+void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp) {
+  const auto found = lookups_.find(lookup);
+  if (found == lookups_.end())
+    return;
+  const auto asked = found->second;
+  lookups_.erase(found);
+  const auto session = sessions_.find(asked.session);
+  grouped_request::lookup_part* part = nullptr;
+  if (session != sessions_.end() && session->second->search().now == lookup_status::under_way)
+    for (auto& each : session->second->search().parts)
+      if (each.id == lookup && !each.answered)
+        part = &each;
+  if (part == nullptr) {
+    if (answer && answer->matched > 0)
+      outbox_.emplace_back(lookup_release{answer->lease, asked.group}); // too late, or not needed any more
+    return;
+  }
+  auto& x = *session->second;
+  auto& search = x.search();
+  part->answered = true;
+  --search.waiting;
+  if (!answer || answer->matched == 0)
+    return;
+  part->lease = answer->lease;
+  x.take_marks(*part, answer->found.items, answer->on_disk.items);
+  const auto held = answer->lease_for > duration::zero() ? std::min(answer->lease_for, options_.lease) : options_.lease;
+  search.fresh_until = std::min(search.fresh_until, later(search.since, held - held / 4));
+}
+
+void grouped_scheduler_state::decide(grouped_request& x, std::uint32_t computed_tokens) {
+  auto& search = x.search();
+  search.now = lookup_status::decided;
+  const auto pages = search.found.empty() ? 0 : static_cast<std::uint32_t>(search.found.front().size());
+  search.hit = x.longest(pages);
+  search.hit_on_disk = x.tiers_of(search.hit);
+  const auto whole = search.hit;
+  const auto worth = pace_.worth_loading(computed_tokens / options_.page_tokens, search.hit, search.hit_on_disk,
+                                         options_.page_tokens);
+  if (worth < search.hit) {
+    search.hit = x.longest(worth);
+    search.hit_on_disk = x.tiers_of(search.hit);
+  }
+  // A shorter hit needs other pages of a window, which may be on disk as well.
+  while (options_.pace.rule == disk_hits::never && search.hit > 0 &&
+         std::find(search.hit_on_disk.begin(), search.hit_on_disk.end(), 1) != search.hit_on_disk.end()) {
+    search.hit = x.longest(search.hit - 1);
+    search.hit_on_disk = x.tiers_of(search.hit);
+  }
+  search.passed_over = whole - search.hit;
+  for (auto& part : search.parts) {
+    if (part.lease == ticket{})
+      continue;
+    const auto span = x.needed(part.group, search.hit);
+    std::vector<key_digest> keys;
+    for (auto i = std::max(span.first, part.pages.first); i < std::min(span.last, part.pages.last); ++i)
+      keys.push_back(x.keys()[i]);
+    if (!keys.empty())
+      outbox_.emplace_back(lookup_retain{part.lease, std::move(keys), part.group});
+    else
+      outbox_.emplace_back(lookup_release{std::exchange(part.lease, {}), part.group});
+  }
+}
+
+matched_tokens grouped_scheduler_state::get_num_new_matched_tokens(const engine_request& request,
+                                                                   std::uint32_t computed_tokens, timestamp now) {
+  constexpr matched_tokens nothing{0, false};
+  auto* known = track(request);
+  if (known == nullptr)
+    return nothing;
+  auto& x = *known;
+  // The request was preempted between two steps. The next step reports that, which is too late for this lookup.
+  if (x.current_phase() == phase_of_request::active && x.has_run())
+    preempt(x);
+  if (!x.may_load())
+    return nothing;
+  auto& search = x.search();
+  if (search.now != lookup_status::none && search.hit > 0 && now >= search.fresh_until) {
+    release_leases(x);
+    const auto missed = search.missed + 1;
+    search = {};
+    search.missed = missed;
+    if (missed >= options_.lookups_missed_max)
+      search.now = lookup_status::decided;
+  }
+  if (search.now == lookup_status::none) {
+    if (x.pages_to_look_up() == 0)
+      return nothing;
+    ask(x, now);
+  }
+  if (search.now == lookup_status::under_way && (search.waiting == 0 || now - search.since >= options_.lookup_patience))
+    decide(x, computed_tokens);
+  if (search.now != lookup_status::decided)
+    return {std::nullopt, false};
+  search.missed = 0;
+  const auto tokens = x.new_tokens(computed_tokens);
+  if (tokens == 0 || tokens < options_.min_load_tokens)
+    return nothing;
+  return {tokens, true};
+}
+
+hit_sources grouped_scheduler_state::get_external_cache_hit_sources(std::string_view request,
+                                                                    std::uint32_t tokens) const {
+  const auto* x = find(request);
+  return x == nullptr ? hit_sources{.unknown = tokens} : x->sources(x->load_first(), x->load_first() + tokens);
+}
+
+void grouped_scheduler_state::release_leases(grouped_request& x) {
+  for (auto& part : x.search().parts)
+    if (part.lease != ticket{})
+      outbox_.emplace_back(lookup_release{std::exchange(part.lease, {}), part.group});
+}
+
+void grouped_scheduler_state::preempt(grouped_request& x) {
+  release_leases(x);
+  x.preempt();
+}
+
+void grouped_scheduler_state::update_state_after_alloc(std::string_view request, const block_tables& blocks,
+                                                       std::uint32_t external_tokens) {
+  auto* x = tracker(request);
+  if (x == nullptr)
+    return;
+  const bool asking = x->current_phase() == phase_of_request::asking;
+  if (asking)
+    passed_over_tokens_ += std::uint64_t{std::exchange(x->search().passed_over, 0)} * options_.page_tokens;
+  if (x->allocated(blocks, external_tokens))
+    loads_.push_back(x->session());
+  else if (asking)
+    release_leases(*x); // the result is not used: the engine has the tokens itself, or computes them
+}
+
+// -- steps -------------------------------------------------------------------------------------------------------------
+
+connector_metadata grouped_scheduler_state::build_connector_meta(const scheduler_output& step, timestamp now) {
+  connector_metadata out;
+  for (const auto id : step.preempted)
+    if (auto* x = tracker(id); x != nullptr && x->has_run())
+      preempt(*x);
+  std::uint32_t step_tokens = 0;
+  bool goes_on = false;
+  for (const auto& parts : {step.new_requests, step.cached_requests})
+    for (const auto& part : parts)
+      step_tokens += part.scheduled_tokens;
+  for (const auto& part : step.cached_requests)
+    goes_on = goes_on || !part.resumed;
+  pace_.step(now, step_tokens, goes_on);
+  emit_loads(out, now);
+  for (const auto& part : step.new_requests)
+    if (auto* x = tracker(part.id)) {
+      x->set_tables(part.blocks);
+      emit_stores(*x, part, out);
+    }
+  for (const auto& part : step.cached_requests)
+    if (auto* x = tracker(part.id)) {
+      if (part.resumed)
+        x->set_tables(part.blocks);
+      else
+        x->append_tables(part.blocks);
+      emit_stores(*x, part, out);
+    }
+  out.finished = std::exchange(finished_, {});
+  return out;
+}
+
+void grouped_scheduler_state::emit_loads(connector_metadata& out, timestamp now) {
+  for (const auto session : std::exchange(loads_, {})) {
+    auto& x = *sessions_.at(session);
+    if (x.current_phase() != phase_of_request::to_load)
+      continue;
+    loading_.push_back({session, now, x.load_sources()});
+    for (auto& op : x.take_loads()) {
+      op.id = ++last_transfer_;
+      open_transfer open;
+      open.session = session;
+      open.group = op.group;
+      open.load = true;
+      open.reports_missing = options_.workers;
+      // Keys of a request are all different, so each one says which page it is.
+      for (std::uint32_t i = 0; i < x.keys().size() && open.pages.size() < op.keys.size(); ++i)
+        if (x.keys()[i] == op.keys[open.pages.size()])
+          open.pages.push_back(i);
+      open.done.assign(op.keys.size(), 1);
+      transfers_.emplace(op.id, std::move(open));
+      out.loads.push_back(std::move(op));
+    }
+  }
+}
+
+void grouped_scheduler_state::emit_stores(grouped_request& x, const scheduled_request& part, connector_metadata& out) {
+  if (x.current_phase() == phase_of_request::asking)
+    release_leases(x);
+  x.run();
+  x.add(part.tokens, part.hashes);
+  auto end = part.computed_tokens + part.scheduled_tokens;
+  if (!options_.save_generated)
+    end = std::min(end, x.prompt_tokens());
+  for (auto& store : x.take_stores(part.computed_tokens, end, options_.store_pages_max, options_.store_attempts_max))
+    emit(store, out);
+  for (auto& store : x.take_states(part.states, end))
+    emit(store, out);
+}
+
+void grouped_scheduler_state::emit(grouped_request::page_store& store, connector_metadata& out) {
+  store.op.id = ++last_transfer_;
+  holds_.hold.insert(holds_.hold.end(), store.op.blocks.begin(), store.op.blocks.end());
+  transfers_.emplace(store.op.id, open_transfer{.session = store.op.session,
+                                                .group = store.op.group,
+                                                .pages = std::move(store.pages),
+                                                .reports_missing = options_.writers,
+                                                .done = std::vector<std::uint8_t>(store.op.keys.size(), 1),
+                                                .blocks = store.op.blocks});
+  out.stores.push_back(std::move(store.op));
+}
+
+bool grouped_scheduler_state::request_finished(std::string_view request) {
+  const auto i = by_name_.find(request);
+  if (i == by_name_.end())
+    return false;
+  auto& x = *i->second;
+  const auto session = x.session();
+  by_name_.erase(i);
+  const bool loading = x.current_phase() == phase_of_request::loading;
+  if (x.current_phase() == phase_of_request::to_load)
+    std::erase(loads_, session); // not sent to a worker yet
+  if (loading) {
+    x.presence = grouped_request::stay::waiting_for_reports;
+    leaving_.emplace(x.name(), session);
+    finished_.push_back({session, x.name(), true});
+  } else
+    drop(session);
+  return loading;
+}
+
+// -- reports -----------------------------------------------------------------------------------------------------------
+
+void grouped_scheduler_state::update_connector_output(const worker_output& output, timestamp now) {
+  for (const auto& outcome : output.stores) {
+    const auto i = transfers_.find(outcome.id);
+    if (i == transfers_.end())
+      continue;
+    auto& open = i->second;
+    for (std::size_t k = 0; k < open.done.size(); ++k)
+      if (k >= outcome.stored.size() || outcome.stored[k] == 0)
+        open.done[k] = 0;
+    if (--open.reports_missing > 0)
+      continue;
+    const auto done = std::move(open);
+    transfers_.erase(i);
+    finish_transfer(done);
+  }
+  for (const auto& name : output.received) {
+    const bool failed = std::find(output.failed.begin(), output.failed.end(), name) != output.failed.end();
+    if (leaving_.contains(name))
+      let_go(name, now);
+    else if (auto* x = tracker(name))
+      finish_load(*x, failed, now);
+  }
+}
+
+void grouped_scheduler_state::finish_transfer(const open_transfer& done) {
+  holds_.release.insert(holds_.release.end(), done.blocks.begin(), done.blocks.end());
+  const auto i = sessions_.find(done.session);
+  if (i == sessions_.end())
+    return;
+  auto& x = *i->second;
+  std::vector<std::uint32_t> good;
+  std::vector<std::uint32_t> bad;
+  for (std::size_t k = 0; k < done.pages.size(); ++k)
+    (done.done[k] != 0 ? good : bad).push_back(done.pages[k]);
+  if (done.load) {
+    x.load_failed(done.group, bad);
+    add_event(cache_event::kind::removed, x, done.group, bad);
+    return;
+  }
+  x.stored(done.group, done.pages, done.done);
+  add_event(cache_event::kind::stored, x, done.group, good);
+}
+
+void grouped_scheduler_state::finish_load(grouped_request& x, bool failed, timestamp now) {
+  const auto open = std::find_if(loading_.begin(), loading_.end(),
+                                 [&](const open_load& load) { return load.session == x.session(); });
+  if (open == loading_.end())
+    return;
+  const auto load = *open;
+  loading_.erase(open);
+  release_leases(x);
+  pace_.loaded(load.tokens, now - load.since, x.loaded(failed), 0, now);
+}
+
+void grouped_scheduler_state::let_go(const std::string& name, timestamp now) {
+  const auto i = leaving_.find(name);
+  if (i == leaving_.end())
+    return;
+  const auto session = i->second;
+  leaving_.erase(i);
+  finish_load(*sessions_.at(session), true, now);
+  drop(session);
+}
+
+void grouped_scheduler_state::add_event(cache_event::kind what, const grouped_request& x, std::uint32_t group,
+                                        std::span<const std::uint32_t> pages) {
+  // One group stands for the tokens: the one that needs all of them, if there is one.
+  std::uint32_t lead = 0;
+  for (std::uint32_t g = 0; g < options_.groups.size(); ++g)
+    if (options_.groups[g].kind == group_kind::full)
+      lead = g;
+  if (group != lead)
+    return;
+  for (std::size_t first = 0; first < pages.size() && events_.size() < options_.events_max;) {
+    auto last = first + 1;
+    while (last < pages.size() && pages[last] == pages[last - 1] + 1)
+      ++last;
+    cache_event event{what, x.name(), {}, {}, options_.page_tokens};
+    for (auto k = first; k < last; ++k)
+      event.keys.push_back(x.keys()[pages[k]]);
+    if (pages[first] > 0)
+      event.parent = x.keys()[pages[first] - 1];
+    events_.push_back(std::move(event));
+    first = last;
+  }
+}
+
+void grouped_scheduler_state::drop(session_id session) {
+  const auto i = sessions_.find(session);
+  if (i == sessions_.end())
+    return;
+  release_leases(*i->second);
+  sessions_.erase(i);
+}
+
+bool grouped_scheduler_state::reset_cache() {
+  ++epoch_;
+  for (auto& [session, x] : sessions_) {
+    x->abandon();
+    if (x->current_phase() == phase_of_request::asking)
+      release_leases(*x);
+  }
+  events_.push_back({cache_event::kind::all_cleared, {}, {}, {}, options_.page_tokens});
+  return true;
+}
+
+std::size_t grouped_scheduler_state::leases_held() const noexcept {
+  std::size_t out = 0;
+  for (const auto& [session, x] : sessions_)
+    for (const auto& part : x->search().parts)
+      out += part.lease != ticket{} ? 1 : 0;
+  return out;
+}
+
+} // namespace troupe::connector

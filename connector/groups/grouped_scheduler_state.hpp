@@ -1,0 +1,151 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "connector/block_keys.hpp"
+#include "connector/groups/grouped_request.hpp"
+#include "connector/groups/page_group.hpp"
+#include "connector/scheduler/load_pace.hpp"
+#include "connector/scheduler/scheduler_rules.hpp"
+#include "connector/types.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace troupe::connector {
+
+/// As `scheduler_options`, for several groups.
+struct grouped_options {
+  std::vector<page_group> groups;
+  /// The source of keys. A key is one page, of the same tokens in every group.
+  key_source keys = key_source::engine_hashes;
+  std::uint32_t page_tokens = 0;
+  std::uint32_t workers = 1;
+  std::uint32_t writers = 1;
+  std::uint32_t lookup_keys_max = 4096;
+  /// The most lookups in progress, each of one group and of `lookup_keys_max` keys.
+  std::uint32_t lookups_max = 256;
+  std::size_t early_lookups_max = 512;
+  duration lease = std::chrono::seconds(30);
+  std::uint32_t lookups_missed_max = 3;
+  duration lookup_patience = std::chrono::seconds(5);
+  std::uint32_t store_attempts_max = 3;
+  std::uint32_t store_pages_max = 4096;
+  std::size_t events_max = 65536;
+  bool save_generated = true;
+  std::uint32_t min_load_tokens = 0;
+  load_pace_options pace{};
+};
+
+/// The rules of a connector's scheduler half for models with several groups of layers (windows, states). What differs
+/// from one group:
+///
+/// - A hit is the longest prefix for which every group has what it needs (`longest_hit`), and only those pages stay
+///   leased.
+/// - Blocks that are being stored are held (`take_block_holds`), as a request's tables let go of them at any time. So a
+///   store outlives a preemption and the end of its request, and the engine need not wait for it.
+/// - A load fails as a whole: the engine looks the request up again, from its start.
+/// - Loads are between steps only.
+class grouped_scheduler_state final : public scheduler_rules {
+public:
+  explicit grouped_scheduler_state(grouped_options options) : options_(std::move(options)), pace_(options_.pace) {}
+
+  void on_new_request(const engine_request& request, timestamp now) override;
+  matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
+                                            timestamp now) override;
+  void update_state_after_alloc(std::string_view request, const block_tables& blocks,
+                                std::uint32_t external_tokens) override;
+  hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const override;
+  connector_metadata build_connector_meta(const scheduler_output& step, timestamp now) override;
+  bool request_finished(std::string_view request) override;
+  void update_connector_output(const worker_output& output, timestamp now) override;
+  std::vector<cache_event> take_events() override { return std::exchange(events_, {}); }
+  bool reset_cache() override;
+  block_holds take_block_holds() override { return std::exchange(holds_, {}); }
+
+  void on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp now) override;
+
+  std::vector<scheduler_effect> take_outbox() override { return std::exchange(outbox_, {}); }
+  bool outbox_empty() const noexcept override { return outbox_.empty(); }
+
+  std::size_t tracked_requests() const noexcept override { return sessions_.size(); }
+  std::uint64_t passed_over_tokens() const noexcept override { return passed_over_tokens_; }
+
+  /// Transfers that not all workers have reported; for tests.
+  std::size_t open_transfers() const noexcept { return transfers_.size(); }
+  std::size_t leases_held() const noexcept;
+  const grouped_request* find(std::string_view request) const;
+
+private:
+  struct name_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
+  };
+  /// A store or a load of one group that not all workers have reported.
+  struct open_transfer {
+    session_id session = 0;
+    std::uint32_t group = 0;
+    bool load = false;
+    std::vector<std::uint32_t> pages;
+    std::uint32_t reports_missing = 0;
+    std::vector<std::uint8_t> done;
+    /// Stores: the blocks that are held for it.
+    std::vector<block_id> blocks;
+  };
+  struct open_lookup {
+    session_id session = 0;
+    std::uint32_t group = 0;
+  };
+  struct open_load {
+    session_id session = 0;
+    timestamp since;
+    hit_sources tokens;
+  };
+
+  grouped_request* tracker(std::string_view request);
+  grouped_request* track(const engine_request& request);
+  void ask(grouped_request& x, timestamp now);
+  /// All parts are answered, or as many as were in time: the hit is decided, and other leases are released.
+  void decide(grouped_request& x, std::uint32_t computed_tokens);
+  void release_leases(grouped_request& x);
+  void preempt(grouped_request& x);
+  void emit_loads(connector_metadata& out, timestamp now);
+  void emit_stores(grouped_request& x, const scheduled_request& part, connector_metadata& out);
+  void emit(grouped_request::page_store& store, connector_metadata& out);
+  void finish_transfer(const open_transfer& done);
+  void finish_load(grouped_request& x, bool failed, timestamp now);
+  void let_go(const std::string& name, timestamp now);
+  void add_event(cache_event::kind what, const grouped_request& x, std::uint32_t group,
+                 std::span<const std::uint32_t> pages);
+  void drop(session_id session);
+
+  grouped_options options_;
+  std::uint64_t epoch_ = 0;
+  load_pace pace_;
+  std::uint64_t passed_over_tokens_ = 0;
+  std::unordered_map<session_id, std::unique_ptr<grouped_request>> sessions_;
+  /// Requests that the engine has.
+  std::unordered_map<std::string, grouped_request*, name_hash, std::equal_to<>> by_name_;
+  /// Finished requests whose load goes on.
+  std::unordered_map<std::string, session_id, name_hash, std::equal_to<>> leaving_;
+  /// Until they are answered, also where their request is gone or does not wait any more: what they lease is released.
+  std::unordered_map<std::uint64_t, open_lookup> lookups_;
+  std::unordered_map<store_id, open_transfer> transfers_;
+  /// Sessions with a load to be sent to the workers, and with one in progress.
+  std::vector<session_id> loads_;
+  std::vector<open_load> loading_;
+  std::vector<finish_op> finished_;
+  std::vector<cache_event> events_;
+  std::vector<scheduler_effect> outbox_;
+  block_holds holds_;
+  session_id last_session_ = 0;
+  store_id last_transfer_ = 0;
+  std::uint64_t last_lookup_ = 0;
+};
+
+} // namespace troupe::connector
