@@ -64,6 +64,29 @@ class Namespace:
         return digest.value.decode(), name.value.decode()
 
 
+class Groups:
+    """Groups of layers, with the data that their struct points at. `members`: (members of `Group`, tables, namespace)
+    of each."""
+
+    def __init__(self, page_tokens, members):
+        self.namespaces = [ns for _, _, ns in members]
+        self._tables = [array("I", tables) for _, tables, _ in members]
+        self._groups = (_interface.Group * len(members))(
+            *(_interface.Group(**numbers, table_count=len(tables), tables=address(held), ns=ctypes.pointer(ns.struct))
+              for (numbers, tables, ns), held in zip(members, self._tables)))
+        self.struct = _interface.Groups(page_tokens=page_tokens, groups=self._groups, count=len(members))
+
+    def identity(self, engine):
+        """Digest and name of the first group's namespace, which stands for all."""
+        return self.namespaces[0].identity(engine)
+
+
+def create(kind, connected, ns, *arguments):
+    """Calls the function that creates a half for a `Namespace` or for `Groups`."""
+    grouped = "_groups" if isinstance(ns, Groups) else ""
+    call(f"troupe_{kind}_create{grouped}", connected.handle, ctypes.byref(ns.struct), *arguments)
+
+
 def layers(views):
     """Converts `views`, dicts of the members of `troupe_layer`, to an array of it."""
     return (_interface.Layer * len(views))(*(_interface.Layer(**view) for view in views))
@@ -87,8 +110,8 @@ class Scheduler(Handle):
         self.connection = connected
         self.request, self.matched = _interface.Request(), _interface.Matched()
         self.out, self.events = _interface.Bytes(), _interface.Events()
-        call("troupe_scheduler_create", connected.handle, ctypes.byref(ns.struct), ctypes.byref(engine),
-             ctypes.byref(self.handle))
+        self._hold, self._release = _interface.Blocks(), _interface.Blocks()
+        create("scheduler", connected, ns, ctypes.byref(engine), ctypes.byref(self.handle))
 
     def absence(self):
         return reason_for_absence("troupe_scheduler_attached", self.handle)
@@ -121,6 +144,20 @@ class Scheduler(Handle):
     def allocated(self, name, blocks, external_tokens):
         numbers = array("I", blocks)
         call("troupe_scheduler_allocated", self.handle, name, address(numbers), len(numbers), external_tokens)
+
+    def allocated_tables(self, name, tables, external_tokens):
+        """The same with several block tables, which are lists."""
+        blocks, ends = array("I"), array("I")
+        for table in tables:
+            blocks.fromlist(table)
+            ends.append(len(blocks))
+        call("troupe_scheduler_allocated_tables", self.handle, name, address(blocks), len(blocks), address(ends),
+             len(ends), external_tokens)
+
+    def take_holds(self):
+        """Blocks to hold, and blocks that need not be held any more."""
+        call("troupe_scheduler_take_holds", self.handle, ctypes.byref(self._hold), ctypes.byref(self._release))
+        return taken_blocks(self._hold), taken_blocks(self._release)
 
     def hit_sources(self, name, tokens):
         """Tokens in memory, on disk, and at an unknown place."""
@@ -190,8 +227,7 @@ class Worker(Handle):
         super().__init__()
         self.connection = connected
         self.out, self.blocks, self.ended = _interface.Bytes(), _interface.Blocks(), _interface.Finished()
-        call("troupe_worker_create", connected.handle, ctypes.byref(ns.struct), ctypes.byref(engine), number, gpu,
-             ctypes.byref(self.handle))
+        create("worker", connected, ns, ctypes.byref(engine), number, gpu, ctypes.byref(self.handle))
 
     def absence(self):
         return reason_for_absence("troupe_worker_attached", self.handle)

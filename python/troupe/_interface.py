@@ -7,10 +7,12 @@ import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 # The version that this package needs: an older library is refused.
-INTERFACE_VERSION = 2
+INTERFACE_VERSION = 3
 
 KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
 DISK_HITS_ALWAYS, DISK_HITS_WHEN_FASTER, DISK_HITS_NEVER = 0, 1, 2
+GROUP_FULL, GROUP_WINDOW, GROUP_CHUNK, GROUP_STATE = 0, 1, 2, 3
+NULL_BLOCK = 0xffffffff
 EVENT_STORED, EVENT_REMOVED, EVENT_ALL_CLEARED = 0, 1, 2
 TIMEOUT, UNREACHABLE, SHUTTING_DOWN = 15, 17, 18
 
@@ -71,6 +73,16 @@ class Engine(Sized):
                 ("lookup_patience_seconds", c_double), ("task_deadline_seconds", c_double)]
 
 
+class Group(Sized):
+    _fields_ = [("size", c_uint32), ("kind", c_uint32), ("tokens", c_uint32), ("extra_tokens", c_uint32),
+                ("block_tokens", c_uint32), ("table_count", c_uint32), ("tables", c_void_p),
+                ("ns", POINTER(Namespace))]
+
+
+class Groups(Sized):
+    _fields_ = [("size", c_uint32), ("page_tokens", c_uint32), ("groups", POINTER(Group)), ("count", c_size_t)]
+
+
 class Multimodal(Structure):
     _fields_ = [("first_token", c_uint32), ("tokens", c_uint32), ("hash", c_char_p), ("hash_length", c_size_t)]
 
@@ -95,7 +107,8 @@ class Step(Sized):
                 ("scheduled_tokens", c_void_p), ("resumed", c_char_p), ("block_ends", c_void_p), ("blocks", Blocks),
                 ("token_firsts", c_void_p), ("token_ends", c_void_p), ("tokens", c_void_p), ("token_count", c_size_t),
                 ("hash_firsts", c_void_p), ("hash_ends", c_void_p), ("hashes", c_char_p), ("hash_count", c_size_t),
-                ("preempted", IdsIn)]
+                ("preempted", IdsIn), ("tables", c_uint32), ("reserved", c_uint32), ("state_ends", c_void_p),
+                ("states", c_void_p), ("state_count", c_size_t)]
 
 
 class WorkerOutput(Sized):
@@ -133,11 +146,14 @@ CALLS = {
     "troupe_set_log_level": [c_char_p],
     "troupe_namespace_identity": [POINTER(Namespace), POINTER(Engine), c_char * 33, POINTER(c_char_p)],
     "troupe_scheduler_create": [HANDLE, POINTER(Namespace), POINTER(Engine), POINTER(HANDLE)],
+    "troupe_scheduler_create_groups": [HANDLE, POINTER(Groups), POINTER(Engine), POINTER(HANDLE)],
     "troupe_scheduler_shutdown": [HANDLE],
     "troupe_scheduler_attached": [HANDLE],
     "troupe_scheduler_on_new_request": [HANDLE, POINTER(Request)],
     "troupe_scheduler_matched": [HANDLE, POINTER(Request), c_uint32, POINTER(Matched)],
     "troupe_scheduler_allocated": [HANDLE, c_char_p, c_void_p, c_size_t, c_uint32],
+    "troupe_scheduler_allocated_tables": [HANDLE, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_uint32],
+    "troupe_scheduler_take_holds": [HANDLE, POINTER(Blocks), POINTER(Blocks)],
     "troupe_scheduler_build_meta": [HANDLE, POINTER(Step), POINTER(Bytes)],
     "troupe_scheduler_finished": [HANDLE, c_char_p, POINTER(c_int32)],
     "troupe_scheduler_worker_output": [HANDLE, POINTER(WorkerOutput)],
@@ -148,6 +164,7 @@ CALLS = {
     "troupe_scheduler_hit_sources": [HANDLE, c_char_p, c_uint32, POINTER(HitSources)],
     "troupe_scheduler_stats": [HANDLE, POINTER(Bytes)],
     "troupe_worker_create": [HANDLE, POINTER(Namespace), POINTER(Engine), c_uint32, c_int32, POINTER(HANDLE)],
+    "troupe_worker_create_groups": [HANDLE, POINTER(Groups), POINTER(Engine), c_uint32, c_int32, POINTER(HANDLE)],
     "troupe_worker_register": [HANDLE, POINTER(Layer), c_size_t, c_uint32],
     "troupe_worker_unregister": [HANDLE],
     "troupe_worker_attached": [HANDLE],

@@ -19,13 +19,13 @@ STATE_LAYERS = ("Troupe supports the KV cache of attention, but this model has s
 def single_spec(kv_cache_config):
     """Layers and spec of the one KV cache group."""
     groups = kv_cache_config.kv_cache_groups
-    specs = [each for group in groups for each in _specs_of(group)]
-    if any("MambaSpec" in _kinds(spec) for spec in specs):
+    specs = [each for group in groups for each in specs_of(group)]
+    if any("MambaSpec" in kinds(spec) for spec in specs):
         raise DoesNotFit(STATE_LAYERS)
     if len(groups) != 1:
         # vLLM's hybrid manager is off, so these layers cannot be merged.
         raise DoesNotFit(f"Troupe supports models with one KV cache group, but vLLM makes {len(groups)} of this one "
-                         f"({', '.join(sorted({_kinds(spec)[0] for spec in specs}))}): start vLLM without a KV "
+                         f"({', '.join(sorted({kinds(spec)[0] for spec in specs}))}): start vLLM without a KV "
                          "connector")
     names, spec = list(groups[0].layer_names), groups[0].kv_cache_spec
     inner = getattr(spec, "kv_cache_specs", None)
@@ -35,26 +35,26 @@ def single_spec(kv_cache_config):
             raise DoesNotFit(f"Troupe supports models whose layers have one shape, but this one has {len(different)} "
                              "shapes in its KV cache group: start vLLM without a KV connector")
         spec = inner[names[0]]
-    kinds = _kinds(spec)
-    if "SlidingWindowSpec" in kinds:
+    its = kinds(spec)
+    if "SlidingWindowSpec" in its:
         raise DoesNotFit("all layers of this model have a sliding window, and vLLM gives blocks behind it to other "
                          "requests: start vLLM with --disable-sliding-window, which limits the context to the window, "
                          "or without a KV connector")
     if getattr(spec, "rswa_window", None):
         raise DoesNotFit("this model has a sliding window over what it generates, and vLLM gives blocks behind it to "
                          "other requests: start vLLM without a KV connector")
-    if "FullAttentionSpec" not in kinds:
-        raise DoesNotFit(f"Troupe supports KV caches of full attention, but this model's is {kinds[0]}: start vLLM "
+    if "FullAttentionSpec" not in its:
+        raise DoesNotFit(f"Troupe supports KV caches of full attention, but this model's is {its[0]}: start vLLM "
                          "without a KV connector")
     return names, spec
 
 
-def _specs_of(group):
+def specs_of(group):
     inner = getattr(group.kv_cache_spec, "kv_cache_specs", None)
     return list(inner.values()) if inner else [group.kv_cache_spec]
 
 
-def _kinds(spec):
+def kinds(spec):
     """Names of its class and of its base classes."""
     return [kind.__name__ for kind in type(spec).__mro__]
 
@@ -65,7 +65,7 @@ def _shape_of(spec):
 
 def is_latent(spec):
     """Whether it is MLA: one vector per token, the same for all tensor-parallel workers."""
-    return "MLAAttentionSpec" in _kinds(spec)
+    return "MLAAttentionSpec" in kinds(spec)
 
 
 def element_bytes(spec):

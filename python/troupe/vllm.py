@@ -19,7 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
                                                                KVConnectorRole, KVConnectorWorkerMetadata)
 from vllm.logger import init_logger
 
-from troupe import _halves, _interface, _kv_shape, _texts
+from troupe import _groups, _halves, _interface, _kv_shape, _texts
 from troupe._library import TroupeError
 from troupe._options import Options
 from troupe._statistics import SchedulerCounters, TroupePromMetrics, TroupeStats
@@ -28,6 +28,14 @@ try:
     from vllm.v1.metrics.cache_hit_source import CacheHitSource
 except ImportError:  # vLLM does not distinguish tiers
     CacheHitSource = None
+
+try:  # What several KV cache groups need: failures by request, and blocks with states by name.
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults, SupportsHMA
+    from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+    from vllm.v1.core.sched.output import KVConnectorBlockState  # noqa: F401
+    SEVERAL_GROUPS = (SupportsHMA,)
+except ImportError:
+    SEVERAL_GROUPS = ()
 
 # A child of vLLM's logger, whose handlers it uses.
 logger = init_logger("vllm.troupe")
@@ -58,11 +66,11 @@ class TroupeWorkerMetadata(KVConnectorWorkerMetadata):
         return TroupeWorkerMetadata(self.parts + other.parts)
 
 
-class TroupeConnector(KVConnectorBase_V1):
+class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
     """The connector, one object per half, as vLLM requires.
 
-    It does not declare `SupportsHMA`: vLLM then turns its hybrid KV cache manager off and keeps the layers of a model
-    with windows in one KV cache group, which is what Troupe stores.
+    It declares `SupportsHMA` where vLLM has all that several KV cache groups need. Elsewhere vLLM turns its hybrid KV
+    cache manager off and keeps the layers of a model with windows in one group.
     """
 
     def __init__(self, vllm_config, role, kv_cache_config):
@@ -70,16 +78,19 @@ class TroupeConnector(KVConnectorBase_V1):
         self._half = None
         self._options = Options(self._kv_transfer_config.kv_connector_extra_config)
         refuse_what_does_not_work(vllm_config, self._options)
-        names, spec = _kv_shape.single_spec(kv_cache_config)
-        on_cpu = runs_on_cpu()
-        if on_cpu and _kv_shape.is_latent(spec):
-            raise _kv_shape.DoesNotFit("vLLM computes prompts of MLA models as a whole on CPUs, and cannot go on from "
-                                       "what was loaded: start vLLM without a KV connector")
-        self._shape = _kv_shape.Shape(names, spec, on_cpu)
         self._blocks = kv_cache_config.num_blocks
         self._keys = resolve_keys(self._options.keys, vllm_config)
-        self._engine = engine_options(vllm_config, self._options, self._keys, spec)
-        self._ns = namespace(vllm_config, self._options, self._shape, self._keys)
+        self._groups = self._pool = None
+        self._known, self._wants_events, self._held_blocks = {}, False, 0
+        self._idle = not _groups.keeps_states(kv_cache_config)
+        if self._idle:
+            logger.warning("Troupe: vLLM keeps no states of this model's layers, as prefix caching is off, so nothing is "
+                           "loaded or saved: start vLLM with --enable-prefix-caching.")
+            return
+        if SEVERAL_GROUPS and len(kv_cache_config.kv_cache_groups) > 1:
+            self._take_groups(vllm_config, kv_cache_config)
+        else:
+            self._take_one_group(vllm_config, kv_cache_config)
         identity, name = self._ns.identity(self._engine)
         # Both halves share it if they are in one process.
         self._connection = _halves.connection(self._options.connection(f"vllm-{os.getpid()}"))
@@ -93,6 +104,41 @@ class TroupeConnector(KVConnectorBase_V1):
         else:
             self._tensors, self._events = None, {}
 
+    def _take_one_group(self, vllm_config, kv_cache_config):
+        names, spec = _kv_shape.single_spec(kv_cache_config)
+        on_cpu = runs_on_cpu()
+        if on_cpu and _kv_shape.is_latent(spec):
+            raise _kv_shape.DoesNotFit("vLLM computes prompts of MLA models as a whole on CPUs, and cannot go on from "
+                                       "what was loaded: start vLLM without a KV connector")
+        self._shape = _kv_shape.Shape(names, spec, on_cpu)
+        self._engine = engine_options(vllm_config, self._options, self._keys, spec.block_size,
+                                      _kv_shape.is_latent(spec))
+        self._ns = namespace(vllm_config, self._options, self._keys, self._shape.geometry(self._options.page_tokens),
+                             blocks=self._shape.block_tokens,
+                             layout=_kv_shape.cpu_layout(spec) if on_cpu else "")
+        self._first_layer = names[0]
+
+    def _take_groups(self, vllm_config, kv_cache_config):
+        refuse_with_groups(vllm_config, self._options)
+        page_tokens, self._hash_tokens = resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)
+        groups = self._groups = self._shape = _groups.Groups(kv_cache_config, page_tokens, runs_on_cpu())
+        self._engine = engine_options(vllm_config, self._options, self._keys, 1, False)
+        members, base = [], self._options.namespace
+        if not base:
+            # All groups of an engine have the same digits in their names.
+            whole = namespace(vllm_config, self._options, self._keys, groups.geometry(groups.groups[0]),
+                              blocks=page_tokens, layout=groups.identity())
+            _, base = whole.identity(self._engine)
+        for group, label in zip(groups.groups, groups.labels()):
+            layout = f"{label}: {_groups.layout(group, vllm_config, groups.on_cpu)}; {groups.identity()}"
+            ns = namespace(vllm_config, self._options, self._keys, groups.geometry(group), blocks=page_tokens,
+                           layout=layout, name=f"{base}/{label}")
+            numbers = {"kind": group.kind, "tokens": group.tokens, "extra_tokens": group.extra_tokens,
+                       "block_tokens": group.block_tokens}
+            members.append((numbers, group.tables, ns))
+        self._ns = _halves.Groups(page_tokens, members)
+        self._first_layer = groups.groups[0].names[0]
+
     def _say_attached(self, what):
         absence = self._half.absence()
         if absence is None:
@@ -105,7 +151,8 @@ class TroupeConnector(KVConnectorBase_V1):
     def get_required_kvcache_layout(cls, vllm_config):
         """None: every layout is supported. Newer versions call this before they group layers, which fails for models
         with state layers without the hybrid manager, and without naming the cause."""
-        refuse_state_layers(vllm_config)
+        if not SEVERAL_GROUPS:
+            refuse_state_layers(vllm_config)
         return None
 
     @property
@@ -116,9 +163,12 @@ class TroupeConnector(KVConnectorBase_V1):
     # ------------------------------------------------------------------------------------------------------- workers
 
     def register_kv_caches(self, kv_caches):
+        if self._idle:
+            return
         self._tensors = kv_caches
         views = self._shape.views(kv_caches, self._blocks)
-        device = kv_caches[self._shape.names[0]].device
+        first = kv_caches[self._first_layer]
+        device = (first[0] if isinstance(first, (list, tuple)) else first).device
         gpu = device.index if device.type == "cuda" else -1
         if device.type not in ("cpu", "cuda"):
             raise _kv_shape.DoesNotFit(f"Troupe supports KV caches of NVIDIA GPUs and of CPUs, but this one is on "
@@ -188,6 +238,17 @@ class TroupeConnector(KVConnectorBase_V1):
         sent, received, _ = self._half.get_finished(finished_req_ids)
         return set(sent) or None, set(received) or None
 
+    if SEVERAL_GROUPS:
+
+        def get_transfer_results(self, finished_req_ids):
+            """In place of `get_finished`. Failures by request are for several groups only: with one,
+            `get_block_ids_with_load_errors` is more precise, and vLLM uses both."""
+            if self._half is None:
+                return KVConnectorTransferResults()
+            sent, received, failed = self._half.get_finished(finished_req_ids)
+            return KVConnectorTransferResults(finished_sending=set(sent), finished_recving=set(received),
+                                              failed_recving=set(failed) if self._groups is not None else set())
+
     def get_block_ids_with_load_errors(self):
         return set(self._half.load_errors()) if self._half is not None else set()
 
@@ -199,12 +260,15 @@ class TroupeConnector(KVConnectorBase_V1):
 
     def _init_scheduler(self, vllm_config, kv_cache_config):
         parallel = vllm_config.parallel_config
-        self._block_tokens = self._shape.block_tokens * parallel.decode_context_parallel_size
-        hash_tokens = (getattr(kv_cache_config, "hash_block_size", None)
-                       or getattr(vllm_config.cache_config, "hash_block_size", None) or self._block_tokens)
+        if self._groups is not None:
+            self._block_tokens, hash_tokens = self._groups.page_tokens, self._hash_tokens
+        else:
+            self._block_tokens = self._shape.block_tokens * parallel.decode_context_parallel_size
+            hash_tokens = (getattr(kv_cache_config, "hash_block_size", None)
+                           or getattr(vllm_config.cache_config, "hash_block_size", None) or self._block_tokens)
         # Hashes are chained, so the hash of a block's last part covers all of it.
         self._hashes_per_block = max(1, self._block_tokens // hash_tokens)
-        self._known, self._attached = {}, False
+        self._attached = False
         self._zeroes = array("I", bytes(4 * 4096))
         self._step = _interface.Step()
         self._counters, self._counted = SchedulerCounters(), 0.0
@@ -226,8 +290,18 @@ class TroupeConnector(KVConnectorBase_V1):
         return found
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        if self._half is not None:
-            self._half.allocated(_texts.fitting(request.request_id), blocks.get_block_ids()[0], num_external_tokens)
+        if self._half is None:
+            return
+        name = _texts.fitting(request.request_id)
+        if self._groups is None:
+            self._half.allocated(name, blocks.get_block_ids()[0], num_external_tokens)
+        elif num_external_tokens:
+            # Blocks with a hash are complete, and may be other requests' as well.
+            tables = [[_interface.NULL_BLOCK if block.is_null or block.block_hash is not None else block.block_id
+                       for block in table] for table in blocks.blocks]
+            self._half.allocated_tables(name, tables, num_external_tokens)
+        else:
+            self._half.allocated_tables(name, [[] for _ in blocks.blocks], 0)
 
     def get_external_cache_hit_sources(self, request, num_external_tokens):
         if not num_external_tokens or self._half is None:
@@ -240,7 +314,27 @@ class TroupeConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output):
         if self._half is None:
             return TroupeMetadata()
-        return TroupeMetadata(self._half.build_meta(self._filled(scheduler_output)))
+        meta = TroupeMetadata(self._half.build_meta(self._filled(scheduler_output)))
+        self._take_holds()
+        return meta
+
+    def bind_gpu_block_pool(self, gpu_block_pool):
+        self._pool = gpu_block_pool
+
+    def _take_holds(self):
+        """Holds blocks that are being saved: with several groups vLLM gives a request's blocks to others at any time."""
+        if self._groups is None:
+            return
+        hold, release = self._half.take_holds()
+        if hold:
+            self._pool.touch([self._pool.blocks[block] for block in hold])
+        if release:
+            self._pool.free_blocks([self._pool.blocks[block] for block in release])
+        self._held_blocks += len(hold) - len(release)
+
+    def has_pending_push_work(self):
+        """vLLM goes on stepping while blocks are held, so that an idle engine frees them."""
+        return self._held_blocks > 0
 
     def update_connector_output(self, connector_output):
         if self._half is None:
@@ -249,12 +343,17 @@ class TroupeConnector(KVConnectorBase_V1):
         self._half.worker_output(connector_output.finished_sending, connector_output.finished_recving,
                                  getattr(connector_output, "failed_recving", None),
                                  connector_output.invalid_block_ids, said.parts if said else ())
+        self._take_holds()
 
     def request_finished(self, request, block_ids):
         self._known.pop(request.request_id, None)
         if self._half is None:
             return False, None
         return self._half.finished(_texts.fitting(request.request_id)), None
+
+    def request_finished_all_groups(self, request, block_ids):
+        """In place of `request_finished` with vLLM's hybrid KV cache manager."""
+        return self.request_finished(request, block_ids[0])
 
     def get_finished_count(self):
         return self._half.finished_count() if self._half is not None else None
@@ -354,21 +453,53 @@ class TroupeConnector(KVConnectorBase_V1):
         resumed = cached.resumed_req_ids
         step.resumed = bytes(name in resumed for name in names) if resumed else None
 
-        groups = [each.block_ids for each in new]
-        groups += cached.new_block_ids
-        blocks, ends = array("I"), None
-        if any(groups):
-            ends = array("I")
-            for group in groups:
-                if group:
-                    blocks.extend(group[0])
-                ends.append(len(blocks))
-        step.block_ends = _halves.address(ends)
-        step.blocks = _interface.Blocks(_halves.address(blocks), len(blocks))
+        tables = [each.block_ids for each in new]
+        tables += cached.new_block_ids
+        blocks, ends = self._fill_tables(step, tables)
+        states = self._fill_states(step, names, scheduled)
 
-        self._held = (computed, counts, blocks, ends, self._fill_tokens(step, names), scheduled)
+        self._held = (computed, counts, blocks, ends, states, self._fill_tokens(step, names), scheduled)
         step.preempted = _halves.ids(list(scheduled.preempted_req_ids or ()))
         return step
+
+    def _fill_tables(self, step, tables):
+        """New blocks. `tables`: of each request, a list for each of its block tables, or None."""
+        blocks, ends = array("I"), None
+        count = step.tables = 0 if self._groups is None else self._groups.table_count
+        if any(tables):
+            ends = array("I")
+            for table in tables:
+                if not table:
+                    ends.extend([len(blocks)] * max(count, 1))
+                elif not count:
+                    blocks.extend(table[0])
+                    ends.append(len(blocks))
+                else:
+                    for part in table:
+                        # vLLM's block 0 stands for tokens that a table does not keep.
+                        blocks.extend([block or _interface.NULL_BLOCK for block in part] if 0 in part else part)
+                        ends.append(len(blocks))
+        step.block_ends = _halves.address(ends)
+        step.blocks = _interface.Blocks(_halves.address(blocks), len(blocks))
+        return blocks, ends
+
+    def _fill_states(self, step, names, scheduled):
+        """Blocks with states that this step writes."""
+        step.state_ends = step.states = None
+        step.state_count = 0
+        offers = None
+        if self._groups is not None and scheduled.kv_connector_block_state is not None:
+            offers = scheduled.kv_connector_block_state.boundary_state_offloads
+        if not offers:
+            return None
+        ends, states = array("I"), array("I")
+        for name in names:
+            for offer in offers.get(name, ()):
+                states.extend(offer)
+            ends.append(len(states) // 3)
+        step.state_ends, step.states = _halves.address(ends), _halves.address(states)
+        step.state_count = len(states) // 3
+        return ends, states
 
     def _fill_tokens(self, step, names):
         """New tokens and hashes, of requests that the library knows."""
@@ -489,12 +620,12 @@ def hash_bytes(vllm_config):
     return 32 if str(vllm_config.cache_config.prefix_caching_hash_algo).startswith("sha256") else 16
 
 
-def engine_options(vllm_config, options, keys, spec):
+def engine_options(vllm_config, options, keys, block_tokens, latent):
     parallel = vllm_config.parallel_config
     return _interface.Engine(
         tensor_parallel=parallel.tensor_parallel_size, pipeline_parallel=parallel.pipeline_parallel_size,
-        context_parallel=parallel.decode_context_parallel_size, kv_replicated=int(_kv_shape.is_latent(spec)),
-        block_tokens=spec.block_size, keys=keys, hash_bytes=hash_bytes(vllm_config),
+        context_parallel=parallel.decode_context_parallel_size, kv_replicated=int(latent),
+        block_tokens=block_tokens, keys=keys, hash_bytes=hash_bytes(vllm_config),
         prompts_only=int(options.save == "prompts"),
         synchronous_loads=int(options.load == "sync"), min_load_tokens=options.min_load_tokens,
         disk_hits=DISK_HITS[options.disk_hits],
@@ -503,8 +634,8 @@ def engine_options(vllm_config, options, keys, spec):
         task_deadline_seconds=options.task_deadline_seconds)
 
 
-def namespace(vllm_config, options, shape, keys):
-    """Everything that must be equal for two engines to share pages."""
+def namespace(vllm_config, options, keys, geometry, *, blocks, layout, name=None):
+    """Everything that must be equal for two engines to share pages. `blocks`: tokens of a block."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     dtype = f"{model.dtype}".removeprefix("torch.")
     if cache.cache_dtype not in ("auto", dtype):
@@ -522,14 +653,13 @@ def namespace(vllm_config, options, shape, keys):
     if seed is not None:
         algorithm += f" seed {seed}"
     ways = vllm_config.parallel_config.decode_context_parallel_size
-    algorithm += f" blocks {shape.block_tokens * ways}"
+    algorithm += f" blocks {blocks * ways}"
     if ways > 1:
         # It decides which worker holds a token; a worker of a stage does not hold all of them.
         algorithm += f" cp {ways} interleave {interleave(vllm_config.parallel_config)}"
-    return _halves.Namespace(
-        shape.geometry(options.page_tokens), name=options.namespace, model=model.model, revision=model.revision or "",
-        dtype=dtype, layout=_kv_shape.cpu_layout(shape.spec) if shape.on_cpu else "",
-        hash_algorithm=algorithm, salt=salt)
+    return _halves.Namespace(geometry, name=options.namespace if name is None else name, model=model.model,
+                             revision=model.revision or "", dtype=dtype, layout=layout, hash_algorithm=algorithm,
+                             salt=salt)
 
 
 def draft(vllm_config):
@@ -569,7 +699,8 @@ def refuse_state_layers(vllm_config):
 
 def refuse_what_does_not_work(vllm_config, options):
     """Raises errors for unsupported settings when vLLM starts."""
-    refuse_state_layers(vllm_config)
+    if not SEVERAL_GROUPS:
+        refuse_state_layers(vllm_config)
     parallel, model, cache = vllm_config.parallel_config, vllm_config.model_config, vllm_config.cache_config
     if getattr(cache, "calculate_kv_scales", False) and str(cache.cache_dtype).startswith("fp8"):
         raise _kv_shape.DoesNotFit("with calculate_kv_scales each vLLM process has scales of its own, and cannot read "
@@ -589,3 +720,21 @@ def refuse_what_does_not_work(vllm_config, options):
     if options.load == "sync" and vllm_config.scheduler_config.async_scheduling:
         raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not work with asynchronous scheduling: start vLLM "
                                    "with --no-async-scheduling, or leave it out")
+
+
+def refuse_with_groups(vllm_config, options):
+    """Raises errors for settings that do not work with several KV cache groups."""
+    parallel = vllm_config.parallel_config
+    if options.load == "sync":
+        raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not work with a model that has several KV cache "
+                                   "groups, since vLLM does not compute again what such a load did not bring: leave it "
+                                   "out")
+    if parallel.pipeline_parallel_size > 1 or parallel.decode_context_parallel_size > 1:
+        raise _kv_shape.DoesNotFit("Troupe does not support pipeline or context parallelism with several KV cache "
+                                   f"groups: {_groups.WAY_OUT}")
+    if getattr(vllm_config, "speculative_config", None) is not None:
+        raise _kv_shape.DoesNotFit("Troupe does not support speculative decoding with several KV cache groups: "
+                                   f"{_groups.WAY_OUT}")
+    if options.page_tokens:
+        raise _kv_shape.DoesNotFit("\"troupe.page_tokens\" does not work with a model that has several KV cache groups, "
+                                   "whose pages have the block size of the largest group: leave it out")

@@ -1,0 +1,189 @@
+"""Models with several KV cache groups, in the terms of `troupe_group`.
+
+vLLM divides layers into groups, each with a block table. Groups that need the same part of a prefix and lie in the same
+memory are one group of Troupe here: a page has the blocks of all of them. As in `_kv_shape`, everything follows from
+vLLM's config, so that scheduler and workers, in processes of their own, agree.
+"""
+
+import math
+from dataclasses import dataclass
+
+from troupe import _interface, _kv_shape
+from troupe._kv_shape import DoesNotFit
+
+FULL, WINDOW, CHUNK, STATE = (_interface.GROUP_FULL, _interface.GROUP_WINDOW, _interface.GROUP_CHUNK,
+                              _interface.GROUP_STATE)
+
+WAY_OUT = ("start vLLM with --disable-hybrid-kv-cache-manager, which keeps all layers in one group, or without a KV "
+           "connector")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that need the same part of a prefix."""
+
+    kind: int
+    tokens: int  # of a window or chunk
+    extra_tokens: int
+    block_tokens: int
+    block_bytes: int  # of one layer, without padding
+    layers: int
+    tables: tuple[int, ...]  # numbers of vLLM's groups
+    names: tuple[str, ...]  # layers of the first of them
+    spec: object
+
+    def label(self):
+        """The end of the namespace's name."""
+        return {FULL: "full", WINDOW: f"window-{self.tokens}", CHUNK: f"chunk-{self.tokens}", STATE: "state"}[self.kind]
+
+    def identity(self):
+        """What the identity of every group says of this one."""
+        return (f"{self.label()}+{self.extra_tokens} tables {len(self.tables)} layers {self.layers} "
+                f"blocks {self.block_tokens}x{self.block_bytes}")
+
+
+class Groups:
+    """All groups of a model, the first one being that of full attention where there is one."""
+
+    def __init__(self, kv_cache_config, page_tokens, on_cpu):
+        self.page_tokens, self.on_cpu = page_tokens, on_cpu
+        ids = getattr(kv_cache_config, "prefix_cacheable_group_ids", None)
+        wanted = range(len(kv_cache_config.kv_cache_groups)) if ids is None else ids
+        self.table_count = len(kv_cache_config.kv_cache_groups)
+        places = _places(kv_cache_config)
+        merged = {}
+        for number in wanted:
+            found = _group(number, kv_cache_config.kv_cache_groups[number], page_tokens)
+            key = (found.kind, found.tokens, found.extra_tokens, found.block_tokens, found.block_bytes, found.layers,
+                   tuple(places[name] for name in found.names))
+            merged.setdefault(key, []).append(found)
+        all_groups = [_joined(same) for same in merged.values()]
+        self.groups = sorted(all_groups, key=lambda group: (group.kind, group.tokens, group.tables))
+        if not self.groups:
+            raise DoesNotFit("vLLM's prefix cache keeps no layer of this model: start vLLM without a KV connector")
+
+    def identity(self):
+        return f"groups of {self.page_tokens} tokens: " + ", ".join(group.identity() for group in self.groups)
+
+    def labels(self):
+        """A different one for each group."""
+        out = []
+        for group in self.groups:
+            label = group.label()
+            out.append(label if label not in out else f"{label}-{len(out)}")
+        return out
+
+    def geometry(self, group):
+        """Members of `troupe_geometry`: one token for each block of a page."""
+        blocks = len(group.tables) * (self.page_tokens // group.block_tokens)
+        return {"layers": group.layers, "page_tokens": blocks, "opaque_block_bytes": group.block_bytes}
+
+    def views(self, tensors, blocks):
+        """Members of `troupe_layer` for the layers of all groups."""
+        return [_view(name, tensors, blocks, group) for group in self.groups for name in group.names]
+
+
+def _places(kv_cache_config):
+    """Where each layer's blocks begin, and how far they are apart."""
+    out = {}
+    for tensor in kv_cache_config.kv_cache_tensors:
+        for index, name in enumerate(tensor.layers):
+            out[name] = (tensor.offset + index * tensor.layer_stride, tensor.block_stride)
+    return out
+
+
+def _joined(same):
+    first = same[0]
+    tables = tuple(number for group in same for number in group.tables)
+    return Group(first.kind, first.tokens, first.extra_tokens, first.block_tokens, first.block_bytes, first.layers,
+                 tables, first.names, first.spec)
+
+
+def _group(number, said, page_tokens):
+    spec, names = said.kv_cache_spec, tuple(said.layer_names)
+    inner = getattr(spec, "kv_cache_specs", None)
+    specs = [inner[name] for name in names] if inner else [spec]
+    kinds = {_kind(each) for each in specs}
+    sizes = {_block_bytes(each) for each in specs}
+    if len(kinds) != 1 or len(sizes) != 1:
+        raise DoesNotFit(f"KV cache group {number} of this model has layers of different shapes, which Troupe does not "
+                         f"support: {WAY_OUT}")
+    kind, tokens, extra = kinds.pop()
+    spec = specs[0]
+    if page_tokens % spec.block_size:
+        raise DoesNotFit(f"KV cache group {number} of this model has blocks of {spec.block_size} tokens, which do not "
+                         f"divide {page_tokens}: {WAY_OUT}")
+    if kind == STATE and spec.block_size != page_tokens:
+        raise DoesNotFit(f"the states of this model are kept every {spec.block_size} tokens, and its pages have "
+                         f"{page_tokens}: start vLLM without a KV connector")
+    if getattr(said, "is_eagle_group", False):
+        raise DoesNotFit(f"Troupe does not support speculative decoding with several KV cache groups: {WAY_OUT}")
+    return Group(kind, tokens, extra, spec.block_size, sizes.pop(), len(names), (number,), names, spec)
+
+
+def _kind(spec):
+    """(kind, tokens, extra tokens) of a spec."""
+    names = _kv_shape.kinds(spec)
+    if "MambaSpec" in names:
+        return STATE, 0, 0
+    if "SlidingWindowSpec" in names:
+        return WINDOW, spec.sliding_window, getattr(spec, "extra_retained_tokens", 0) or 0
+    if "ChunkedLocalAttentionSpec" in names:
+        return CHUNK, spec.attention_chunk_size, 0
+    if "FullAttentionSpec" in names and not getattr(spec, "rswa_window", None):
+        return FULL, 0, 0
+    raise DoesNotFit(f"Troupe does not support this model's KV cache, {names[0]}: start vLLM without a KV connector")
+
+
+def _block_bytes(spec):
+    if "MambaSpec" in _kv_shape.kinds(spec):
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(spec.shapes, spec.dtypes))
+    return _kv_shape.payload_bytes(spec)
+
+
+def keeps_states(kv_cache_config):
+    """Whether the prefix cache has states to hand on: with Mamba layers only in one of its modes."""
+    specs = [spec for group in kv_cache_config.kv_cache_groups for spec in _kv_shape.specs_of(group)]
+    states = [spec for spec in specs if "MambaSpec" in _kv_shape.kinds(spec)]
+    return all(getattr(spec, "mamba_cache_mode", "none") == "align" for spec in states)
+
+
+def _view(name, tensors, blocks, group):
+    if name not in tensors:
+        raise DoesNotFit(f"vLLM has registered no KV cache for {name}, which is in one of its KV cache groups")
+    tensor = tensors[name]
+    if isinstance(tensor, (list, tuple)):
+        if len(tensor) != 1:
+            raise DoesNotFit(f"{name} has {len(tensor)} tensors, of which Troupe supports one: start vLLM without a KV "
+                             "connector")
+        tensor = tensor[0]
+    size, element = list(tensor.shape), tensor.element_size()
+    stride = [count * element for count in tensor.stride()]
+    # A kernel may have smaller blocks than the scheduler, several of which follow each other.
+    if size[0] % blocks:
+        raise DoesNotFit(f"the KV cache of {name} is {size}, which is not {blocks} blocks: Troupe does not support this "
+                         "layout")
+    pieces = size[0] // blocks
+    inner = sum((count - 1) * step for count, step in zip(size[1:], stride[1:])) + element
+    whole = math.prod(size[1:]) * element
+    if inner != whole or (pieces > 1 and stride[0] != whole) or pieces * whole != group.block_bytes:
+        raise DoesNotFit(f"a block of {name} does not have {group.block_bytes} contiguous bytes ({size}, {stride}): "
+                         f"Troupe does not support this layout with several KV cache groups: {WAY_OUT}")
+    storage = tensor.untyped_storage()
+    return {"base": tensor.data_ptr(), "bytes": storage.nbytes() - (tensor.data_ptr() - storage.data_ptr()),
+            "block_stride": pieces * stride[0]}
+
+
+def layout(group, vllm_config, on_cpu):
+    """Names the order of bytes in a block, which only vLLM's kernels know."""
+    if group.kind == STATE:
+        return "state"
+    if on_cpu:
+        return _kv_shape.cpu_layout(group.spec)
+    # The kernel decides in which pieces a block is; it follows from these.
+    import vllm
+    from vllm.platforms import current_platform
+
+    backend = getattr(getattr(vllm_config, "attention_config", None), "backend", None)
+    order = getattr(vllm_config.cache_config, "kv_cache_layout", None)
+    return f"gpu {current_platform.get_device_capability()} vllm {vllm.__version__} {backend} {order}"
