@@ -141,6 +141,12 @@ def _block_bytes(spec):
     return _kv_shape.payload_bytes(spec)
 
 
+def needed(kv_cache_config):
+    """Whether layers need different parts of a prefix, or all of them only a part of it."""
+    groups = kv_cache_config.kv_cache_groups
+    return len(groups) > 1 or any(_kind(spec)[0] != FULL for group in groups for spec in _kv_shape.specs_of(group))
+
+
 def keeps_states(kv_cache_config):
     """Whether the prefix cache has states to hand on: with Mamba layers only in one of its modes."""
     specs = [spec for group in kv_cache_config.kv_cache_groups for spec in _kv_shape.specs_of(group)]

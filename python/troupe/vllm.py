@@ -82,12 +82,12 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._keys = resolve_keys(self._options.keys, vllm_config)
         self._groups = self._pool = None
         self._known, self._wants_events, self._held_blocks = {}, False, 0
-        self._idle = not _groups.keeps_states(kv_cache_config)
+        self._idle = bool(SEVERAL_GROUPS) and not _groups.keeps_states(kv_cache_config)
         if self._idle:
             logger.warning("Troupe: vLLM keeps no states of this model's layers, as prefix caching is off, so nothing is "
                            "loaded or saved: start vLLM with --enable-prefix-caching.")
             return
-        if SEVERAL_GROUPS and len(kv_cache_config.kv_cache_groups) > 1:
+        if SEVERAL_GROUPS and _groups.needed(kv_cache_config):
             self._take_groups(vllm_config, kv_cache_config)
         else:
             self._take_one_group(vllm_config, kv_cache_config)

@@ -44,7 +44,7 @@ public:
   void on_new_request(const connector::engine_request& request) override;
   connector::matched_tokens get_num_new_matched_tokens(const connector::engine_request& request,
                                                        std::uint32_t computed_tokens) override;
-  void update_state_after_alloc(std::string_view request, std::span<const connector::block_id> blocks,
+  void update_state_after_alloc(std::string_view request, const connector::block_tables& blocks,
                                 std::uint32_t external_tokens) override;
   connector::hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const override {
     return state_.get_external_cache_hit_sources(request, tokens);

@@ -68,9 +68,9 @@ connector::matched_tokens sim_scheduler_half::get_num_new_matched_tokens(const c
   return out;
 }
 
-void sim_scheduler_half::update_state_after_alloc(std::string_view request, std::span<const connector::block_id> blocks,
+void sim_scheduler_half::update_state_after_alloc(std::string_view request, const connector::block_tables& blocks,
                                                   std::uint32_t external_tokens) {
-  world_.trace("allocated", request, blocks.size(), external_tokens);
+  world_.trace("allocated", request, blocks.blocks.size(), external_tokens);
   const auto* known = state_.find(request);
   if (observer_ != nullptr && known != nullptr && known->current_phase() == connector::request_tracker::phase::asking)
     observer_->allocating(request, known->search().matched);

@@ -81,8 +81,16 @@ class group:
     world_size, rank_in_group = 1, 0
 
 
-def install():
-    """Registers the modules for imports. Does nothing if vLLM is installed and imported."""
+@dataclasses.dataclass
+class KVConnectorTransferResults:
+    finished_sending: set = dataclasses.field(default_factory=set)
+    finished_recving: set = dataclasses.field(default_factory=set)
+    failed_recving: set = dataclasses.field(default_factory=set)
+
+
+def install(several_groups=False):
+    """Registers the modules for imports. Does nothing if vLLM is installed and imported. `several_groups`: with what
+    vLLM 0.32 has for models with several KV cache groups."""
     plain = type("plain", (), {})
     members = {
         "vllm.distributed.kv_transfer.kv_connector.v1.base": {
@@ -98,6 +106,12 @@ def install():
         "vllm.v1.metrics.cache_hit_source": {"CacheHitSource": CacheHitSource},
         "vllm.v1.core.kv_cache_utils": {"DEFAULT_NONE_HASH_SEED": "seed"},
     }
+    if several_groups:
+        members["vllm.distributed.kv_transfer.kv_connector.v1.base"]["KVConnectorTransferResults"] = (
+            KVConnectorTransferResults)
+        members["vllm.v1.core.kv_cache_utils"]["resolve_kv_cache_block_sizes"] = (
+            lambda cache, config: (cache.scheduler_block_size, cache.hash_block_size))
+        members["vllm.v1.core.sched.output"] = {"KVConnectorBlockState": plain}
     for name, contents in members.items():
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
@@ -154,8 +168,13 @@ class RSWASpec(FullAttentionSpec):
     rswa_window = 256
 
 
+class state_dtype:
+    itemsize = 4
+
+
 class MambaSpec:
-    block_size, page_size_bytes = 16, 4096
+    block_size, page_size_bytes, mamba_cache_mode = 16, 4096, "align"
+    shapes, dtypes = ((3, 32), (4, 8, 16)), (dtype(), state_dtype())
 
 
 def some(**members):
@@ -167,6 +186,16 @@ def kv_cache_config(spec=None, layers=2, blocks=100, groups=1):
     return some(num_blocks=blocks, hash_block_size=None,
                 kv_cache_groups=[some(layer_names=names, kv_cache_spec=spec or FullAttentionSpec())
                                  for _ in range(groups)])
+
+
+def grouped_config(groups, blocks=100, page_tokens=16, hash_tokens=16):
+    """A config with several groups. `groups`: (spec, names of its layers) of each; all lie at the same place."""
+    tensors = [some(layers=list(names), size=1 << 20, layer_stride=1 << 19, block_stride=spec.page_size_bytes, offset=0)
+               for spec, names in groups]
+    return some(num_blocks=blocks, hash_block_size=hash_tokens, scheduler_block_size=page_tokens,
+                kv_cache_tensors=tensors, prefix_cacheable_group_ids=tuple(range(len(groups))),
+                kv_cache_groups=[some(layer_names=list(names), kv_cache_spec=spec, is_eagle_group=False)
+                                 for spec, names in groups])
 
 
 def vllm_config(extra=None, **changes):

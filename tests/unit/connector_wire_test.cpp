@@ -29,8 +29,10 @@ key_digest wire_key(std::uint64_t x) {
 connector_metadata whole_metadata() {
   connector_metadata out;
   out.loads.push_back({7, "request-1", {wire_key(1), wire_key(2)}, {3, null_block, 5, 6}, 0});
-  out.loads.push_back({8, "request-2", {wire_key(9)}, {1, 2}, 77});
+  out.loads.push_back({8, "request-2", {wire_key(9)}, {1, 2}, 77, false});
+  out.loads.push_back({8, "request-3", {wire_key(9)}, {1, 2}, 78, true, 3});
   out.stores.push_back({11, 7, "request-1", 2, wire_key(2), {wire_key(3)}, {8, 9}});
+  out.stores.push_back({13, 7, "request-1", 2, {}, {wire_key(3)}, {8, 9}, 5, false});
   out.stores.push_back({12, 9, "", 0, {}, {}, {}});
   out.preempted = {4, 5, ~std::uint64_t{0}};
   out.finished.push_back({7, "request-1", true});

@@ -459,6 +459,7 @@ TEST_CASE("a synchronous load goes first, is waited for, and is reported page by
   harness.step({.loads = {make_load(5, "z", 4, 50)}});
   auto load = make_load(7, "a", 3, 10);
   load.id = 4;
+  load.between_steps = false;
   load.blocks[0] = null_block;
   harness.step({.loads = {make_load(6, "y", 1, 60), load}, .stores = {make_store(9, 8, "b", 1, 30)}});
   CHECK(harness.state.synchronous_loads() == 2);
@@ -483,10 +484,54 @@ TEST_CASE("a synchronous load goes first, is waited for, and is reported page by
   CHECK(harness.state.sessions() == 3);
 }
 
+TEST_CASE("a load between steps with an id is named as received, and reported page by page", "[connector]") {
+  worker_options options;
+  options.task_keys_max = 2;
+  worker_harness harness(options);
+  auto load = make_load(7, "a", 3, 10);
+  load.id = 4;
+  harness.step({.loads = {load}});
+  CHECK(harness.state.synchronous_loads() == 0);
+  REQUIRE(harness.loads.size() == 2);
+  harness.end(harness.loads[0], {errc::ok, errc::corrupt});
+  CHECK(harness.finished().received.empty());
+  CHECK(harness.state.take_store_outcomes().empty());
+  harness.end(harness.loads[1], errc::ok);
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{4, {1, 0, 1}}});
+  const auto done = harness.finished();
+  CHECK(done.received == names{"a"});
+  CHECK(done.failed == names{"a"});
+  CHECK(harness.state.sessions() == 0);
+}
+
+TEST_CASE("a load between steps that cannot begin is named as received and failed, whatever its blocks", "[connector]") {
+  worker_harness harness;
+  auto load = make_load(7, "a", 2, 10);
+  load.id = 4;
+  load.blocks.clear();
+  harness.step({.loads = {load}});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{4, {0, 0}}});
+  const auto done = harness.finished();
+  CHECK(done.received == names{"a"});
+  CHECK(done.failed == names{"a"});
+  CHECK(harness.state.sessions() == 0);
+}
+
+TEST_CASE("pages that are not chained are saved without a parent", "[connector]") {
+  worker_harness harness;
+  auto store = make_store(1, 8, "b", 2, 30);
+  store.chained = false;
+  harness.step({.stores = {store, make_store(2, 8, "b", 1, 40)}});
+  REQUIRE(harness.saves.size() == 2);
+  CHECK_FALSE(harness.tasks.at(harness.saves[0]).chained);
+  CHECK(harness.tasks.at(harness.saves[1]).chained);
+}
+
 TEST_CASE("an invalid synchronous load fails at once", "[connector]") {
   worker_harness harness;
   auto load = make_load(7, "a", 2, 10);
   load.id = 4;
+  load.between_steps = false;
   load.blocks.pop_back();
   harness.step({.loads = {load}});
   CHECK(harness.loads.empty());
@@ -500,6 +545,7 @@ TEST_CASE("without a node loads fail at once and nothing is saved until one is a
   worker_harness harness({}, false);
   auto synchronous = make_load(9, "c", 1, 40);
   synchronous.id = 2;
+  synchronous.between_steps = false;
   harness.step({.loads = {make_load(7, "a", 2, 10), synchronous}, .stores = {make_store(1, 8, "b", 1, 30)}});
   CHECK(harness.loads.empty());
   CHECK(harness.saves.empty());

@@ -377,4 +377,115 @@ TEST_CASE("lookup: a binding without limits on time does not overflow", "[lookup
   CHECK(s.state.held() == 1);
 }
 
+namespace {
+
+lookup_task find_each(std::uint32_t count) {
+  auto out = find(count);
+  out.each = true;
+  out.report_on_disk = true;
+  return out;
+}
+
+/// Every key whose number `there` accepts is complete, every second one of these is on disk.
+template <class F>
+match_reply each_reply(const match_request& x, F there) {
+  match_reply out;
+  for (const auto& key : x.keys) {
+    const bool is_there = there(key);
+    out.found.items.push_back(is_there ? 1 : 0);
+    if (is_there)
+      out.on_disk.items.push_back(out.matched++ % 2 == 0 ? 1 : 0);
+  }
+  out.uses = out.matched > 0 ? 1 : 0;
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("lookup of each key: answers of all shards are joined by position, and the rest is given back",
+          "[lookup_state]") {
+  finder s(3);
+  const auto keys = test_task(12).keys.items;
+  const auto there = [&](const key_digest& x) { return x == keys[2] || x == keys[3] || x == keys[11]; };
+  s.state.start(find_each(12), t0);
+  for (const auto& x : s.take<lookup_match>()) {
+    CHECK(x.request.each);
+    s.state.on_match(x.call, each_reply(x.request, there), t0);
+  }
+  const auto found = *s.one<lookup_finished>().answer;
+  CHECK(found.matched == 3);
+  REQUIRE(found.found.size() == 12);
+  for (std::size_t i = 0; i < 12; ++i)
+    CHECK(found.found[i] == (there(keys[i]) ? 1 : 0));
+  CHECK(found.on_disk.size() == 12);
+  REQUIRE(s.state.retain(found.lease, {keys[3], keys[11]}));
+  std::vector<key_digest> retained;
+  for (const auto& x : s.take<lookup_release>()) {
+    CHECK(x.request.lease == found.lease);
+    CHECK(x.request.keep == 0);
+    retained.insert(retained.end(), x.request.retained.begin(), x.request.retained.end());
+  }
+  CHECK(retained.size() == 2);
+  CHECK(s.state.held() == 1);
+  REQUIRE(s.state.release(found.lease, t0));
+  for (const auto& x : s.take<lookup_release>())
+    CHECK(x.request.retained.empty());
+  CHECK(s.state.held() == 0);
+  CHECK(s.state.retain(found.lease, {keys[3]}).error().code == errc::not_found);
+}
+
+TEST_CASE("lookup of each key: nothing kept means nothing held", "[lookup_state]") {
+  finder s(2);
+  s.state.start(find_each(6), t0);
+  for (const auto& x : s.take<lookup_match>())
+    s.state.on_match(x.call, each_reply(x.request, [](const key_digest&) { return true; }), t0);
+  const auto found = *s.one<lookup_finished>().answer;
+  CHECK(found.matched == 6);
+  REQUIRE(s.state.retain(found.lease, {}));
+  CHECK(s.take<lookup_release>().size() == 2);
+  CHECK(s.state.held() == 0);
+}
+
+TEST_CASE("lookup of each key: a shard that fails, is silent or answers without marks ends it, and leaves no lease",
+          "[lookup_state]") {
+  finder s(3);
+  s.state.start(find_each(12), t0);
+  const auto asked = s.take<lookup_match>();
+  REQUIRE(asked.size() == 3);
+  s.state.on_match(asked[0].call, each_reply(asked[0].request, [](const key_digest&) { return true; }), t0);
+  SECTION("an error") {
+    s.state.on_match(asked[1].call, fail(errc::shutting_down, "ends"), t0);
+    s.state.on_match(asked[2].call, match_reply{}, t0);
+    CHECK(s.one<lookup_finished>().answer.error().code == errc::shutting_down);
+  }
+  SECTION("no marks") {
+    s.state.on_match(asked[1].call, match_reply{4}, t0);
+    s.state.on_match(asked[2].call, match_reply{}, t0);
+    CHECK(s.one<lookup_finished>().answer.error().code == errc::internal);
+  }
+  SECTION("silence, after the request was repeated under the same lease") {
+    s.state.on_match(asked[1].call, fail(errc::timeout, "late"), t0);
+    const auto again = s.one<lookup_match>();
+    CHECK(again.request.lease == asked[1].request.lease);
+    CHECK(again.request.each);
+    s.state.on_tick(t0 + time_limit);
+    CHECK(s.one<lookup_finished>().answer.error().code == errc::timeout);
+  }
+  CHECK(s.take<lookup_release>().size() == 3);
+  CHECK(s.state.held() == 0);
+  CHECK(s.state.under_way() == 0);
+}
+
+TEST_CASE("lookup of each key: peers are not asked", "[lookup_state]") {
+  finder s(1);
+  lookup_state::binding node{.owner = 77, .ticket_stream = 2, .ns = test_namespace, .shard_count = 1,
+                             .batch_keys_max = 512, .lease_max = std::chrono::seconds(60), .has_peers = true};
+  s.state.bind(node);
+  s.state.start(find_each(4), t0);
+  const auto asked = s.one<lookup_match>();
+  s.state.on_match(asked.call, each_reply(asked.request, [](const key_digest&) { return false; }), t0);
+  CHECK(s.take<lookup_prefix_fetch>().empty());
+  CHECK(s.one<lookup_finished>().answer->matched == 0);
+}
+
 } // namespace transfer_lookup_state_test

@@ -1,0 +1,257 @@
+"""The plug-in with several KV cache groups, as vLLM 0.32 has them, without vLLM."""
+
+import array
+import ctypes
+import unittest
+
+import fake_vllm
+from fake_library import fake
+
+fake_vllm.install(several_groups=True)
+
+from troupe import _groups, _interface  # noqa: E402
+from troupe.vllm import KVConnectorRole, TroupeConnector  # noqa: E402
+
+NULL = _interface.NULL_BLOCK
+
+
+def numbers(place, count):
+    return list((ctypes.c_uint32 * count).from_address(place)) if place and count else []
+
+
+def window_model(**changes):
+    """Two window groups and one of full attention, which is the last one, as in vLLM."""
+    return fake_vllm.grouped_config([(fake_vllm.SlidingWindowSpec(), ["layers.0", "layers.3"]),
+                                     (fake_vllm.SlidingWindowSpec(), ["layers.1", "layers.4"]),
+                                     (fake_vllm.FullAttentionSpec(), ["layers.2", "layers.5"])], **changes)
+
+
+def state_model():
+    return fake_vllm.grouped_config([(fake_vllm.MambaSpec(), ["mixer.0"]), (fake_vllm.MambaSpec(), ["mixer.1"]),
+                                     (fake_vllm.FullAttentionSpec(), ["attn"])])
+
+
+class pool:
+    """vLLM's block pool: how often each block is held."""
+
+    def __init__(self, blocks=100):
+        self.blocks, self.counts = list(range(blocks)), [0] * blocks
+
+    def touch(self, blocks):
+        for block in blocks:
+            self.counts[block] += 1
+
+    def free_blocks(self, blocks):
+        for block in blocks:
+            self.counts[block] -= 1
+
+
+class with_groups(unittest.TestCase):
+    def setUp(self):
+        self.library = fake().install()
+        self.addCleanup(self.library.uninstall)
+        self.names = []
+
+        def identity(ns, engine, digest, name):
+            digest.value, name.value = b"0" * 32, ns.name or b"engine-0"
+            return 0
+
+        def created(connection, groups, *_):
+            self.page_tokens = groups.page_tokens
+            self.groups = [(group.kind, group.tokens, group.block_tokens, numbers(group.tables, group.table_count),
+                            group.ns.contents.name, group.ns.contents.geometry.contents.layers,
+                            group.ns.contents.geometry.contents.page_tokens,
+                            group.ns.contents.geometry.contents.opaque_block_bytes)
+                           for group in groups.groups[:groups.count]]
+            self.layouts = [group.ns.contents.layout for group in groups.groups[:groups.count]]
+            return 0
+
+        self.library.answers["troupe_namespace_identity"] = identity
+        self.library.answers["troupe_scheduler_create_groups"] = created
+        self.library.answers["troupe_worker_create_groups"] = created
+        fake_vllm.platform.cpu = True
+        self.addCleanup(setattr, fake_vllm.platform, "cpu", False)
+        before = _groups.layout
+        _groups.layout = lambda group, config, on_cpu: "packed"
+        self.addCleanup(setattr, _groups, "layout", before)
+
+    def made(self, cache, role=KVConnectorRole.SCHEDULER, extra=None, **changes):
+        return TroupeConnector(fake_vllm.vllm_config(extra, **changes), role, cache)
+
+    def asked(self, name):
+        return [given for each, given in self.library.asked if each == name]
+
+
+class groups(with_groups):
+    def test_vllm_leaves_its_hybrid_manager_on(self):
+        self.assertTrue(issubclass(TroupeConnector, fake_vllm.SupportsHMA))
+
+    def test_groups_that_need_the_same_are_one(self):
+        self.made(window_model())
+        self.assertEqual(self.page_tokens, 16)
+        self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [2], b"engine-0/full", 2, 1, 8192),
+                                       (_groups.WINDOW, 256, 16, [0, 1], b"engine-0/window-256", 2, 2, 8192)])
+        self.assertNotEqual(*self.layouts)
+        whole = b"full+0 tables 1 layers 2 blocks 16x8192, window-256+0 tables 2 layers 2 blocks 16x8192"
+        for layout in self.layouts:
+            self.assertIn(whole, layout)
+
+    def test_states_have_the_bytes_of_their_parts(self):
+        self.made(state_model())
+        self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [2], b"engine-0/full", 1, 1, 8192),
+                                       (_groups.STATE, 0, 16, [0, 1], b"engine-0/state", 1, 2, 3 * 32 * 2 + 4 * 8 * 16 * 4)])
+
+    def test_a_page_has_several_blocks_of_smaller_groups(self):
+        cache = fake_vllm.grouped_config([(fake_vllm.SlidingWindowSpec(), ["a"]),
+                                          (fake_vllm.FullAttentionSpec(block_size=64), ["b"])], page_tokens=64)
+        self.made(cache, extra={"troupe.namespace": "mine"})
+        self.assertEqual([group[4:7] for group in self.groups],
+                         [(b"mine/full", 1, 1), (b"mine/window-256", 1, 4)])
+
+    def test_groups_at_other_places_or_of_other_sizes_are_apart(self):
+        cache = window_model()
+        cache.kv_cache_tensors[1].offset = 4096
+        self.made(cache)
+        self.assertEqual([group[3] for group in self.groups], [[2], [0], [1]])
+        self.assertEqual(len({group[4] for group in self.groups}), 3)
+        cache = window_model()
+        cache.kv_cache_groups[1].layer_names = ["layers.1"]
+        cache.kv_cache_tensors[1].layers = ["layers.1"]
+        self.made(cache)
+        self.assertEqual([group[3] for group in self.groups], [[2], [0], [1]])
+
+    def test_groups_that_vllm_does_not_cache_are_left_out(self):
+        cache = window_model()
+        cache.prefix_cacheable_group_ids = (1, 2)
+        self.made(cache)
+        self.assertEqual([group[3] for group in self.groups], [[2], [1]])
+
+    def test_a_window_in_all_layers_is_a_group(self):
+        self.made(fake_vllm.grouped_config([(fake_vllm.SlidingWindowSpec(), ["a", "b"])]))
+        self.assertEqual([group[0] for group in self.groups], [_groups.WINDOW])
+
+    def test_what_does_not_work_is_said_with_the_way_out(self):
+        unequal = window_model()
+        unequal.kv_cache_groups[0].kv_cache_spec.block_size = 12
+        self.addCleanup(setattr, fake_vllm.SlidingWindowSpec, "block_size", 16)
+        eagle = window_model()
+        eagle.kv_cache_groups[1].is_eagle_group = True
+        for cache, sentence, changes in (
+                (unequal, "do not divide", {}), (eagle, "speculative", {}),
+                (window_model(), "speculative", {"speculative_config": fake_vllm.some(method="ngram")}),
+                (window_model(), "pipeline", {"parallel_config__pipeline_parallel_size": 2}),
+                (window_model(), "context", {"parallel_config__decode_context_parallel_size": 2}),
+                (window_model(), "sync", {"extra": {"troupe.load": "sync"},
+                                          "scheduler_config__async_scheduling": False}),
+                (window_model(), "page_tokens", {"extra": {"troupe.page_tokens": 32}})):
+            with self.assertRaisesRegex(ValueError, sentence):
+                self.made(cache, **changes)
+
+    def test_without_prefix_caching_there_are_no_states(self):
+        cache = state_model()
+        for group in cache.kv_cache_groups[:2]:
+            group.kv_cache_spec.mamba_cache_mode = "none"
+        with self.assertLogs("vllm.troupe", "WARNING") as said:
+            connector = self.made(cache)
+        self.assertIn("--enable-prefix-caching", said.output[0])
+        request = fake_vllm.request("one", range(40))
+        connector.on_new_request(request)
+        self.assertEqual(connector.get_num_new_matched_tokens(request, 0), (0, False))
+        self.assertEqual(connector.request_finished_all_groups(request, ([1], [2])), (False, None))
+        self.assertEqual(connector.build_connector_meta(None).data, b"")
+        self.assertFalse(connector.has_pending_push_work())
+        worker = self.made(cache, KVConnectorRole.WORKER)
+        worker.register_kv_caches({})
+        self.assertEqual(worker.get_transfer_results(set()), fake_vllm.KVConnectorTransferResults())
+
+
+class scheduling(with_groups):
+    def setUp(self):
+        super().setUp()
+        self.connector, self.pool = self.made(window_model()), pool()
+        self.connector.bind_gpu_block_pool(self.pool)
+        self.request = fake_vllm.request("one", range(40))
+        self.connector.on_new_request(self.request)
+        self.steps = []
+
+        def build(handle, step, out):
+            count = max(step.requests.count * step.tables, 1)
+            self.steps.append((step.tables, numbers(step.block_ends, count), numbers(step.blocks.data, step.blocks.count),
+                               numbers(step.state_ends, step.requests.count), numbers(step.states, 3 * step.state_count)))
+            self.library.bytes(out, b"meta")
+            return 0
+
+        self.library.answers["troupe_scheduler_build_meta"] = build
+
+    def holds(self, hold=(), release=()):
+        def answer(handle, out_hold, out_release):
+            for out, blocks in ((out_hold, hold), (out_release, release)):
+                held = array.array("I", blocks)
+                self.library.held.append(held)
+                out.data, out.count = (held.buffer_info()[0] if blocks else None), len(blocks)
+            return 0
+        self.library.answers["troupe_scheduler_take_holds"] = answer
+
+    def step(self, new=(), cached=(), offers=None):
+        return fake_vllm.some(
+            scheduled_new_reqs=[fake_vllm.some(req_id=name, num_computed_tokens=0, block_ids=blocks)
+                                for name, blocks in new],
+            scheduled_cached_reqs=fake_vllm.some(req_ids=[name for name, _ in cached], resumed_req_ids=set(),
+                                                 num_computed_tokens=[16 for _ in cached],
+                                                 new_block_ids=[blocks for _, blocks in cached]),
+            num_scheduled_tokens={name: 16 for name, _ in (*new, *cached)}, preempted_req_ids=None,
+            kv_connector_block_state=fake_vllm.some(boundary_state_offloads=offers or {}))
+
+    def test_tables_of_all_groups(self):
+        self.connector.build_connector_meta(self.step(new=[("one", ([0, 4], [0, 5], [6, 7]))]))
+        self.assertEqual(self.steps[-1], (3, [2, 4, 6], [NULL, 4, NULL, 5, 6, 7], [], []))
+        self.connector.build_connector_meta(self.step(cached=[("one", None)]))
+        self.assertEqual(self.steps[-1][:3], (3, [], []))
+        self.connector.build_connector_meta(self.step(cached=[("one", ([8], [], [9]))]))
+        self.assertEqual(self.steps[-1][:3], (3, [1, 1, 2], [8, 9]))
+
+    def test_states_are_passed_on_with_their_request(self):
+        other = fake_vllm.request("two", range(40))
+        self.connector.on_new_request(other)
+        self.connector.build_connector_meta(self.step(new=[("one", ([1], [2], [3])), ("two", ([4], [5], [6]))],
+                                                      offers={"two": [(0, 4, 16), (1, 5, 16)], "gone": [(0, 9, 16)]}))
+        self.assertEqual(self.steps[-1][3:], ([0, 2], [0, 4, 16, 1, 5, 16]))
+
+    def test_blocks_to_load_are_new_ones(self):
+        def block(number, null=False, hashed=False):
+            return fake_vllm.some(block_id=number, is_null=null, block_hash=b"x" if hashed else None)
+
+        seen = []
+
+        def allocated(handle, name, blocks, count, ends, tables, external):
+            seen.append((numbers(blocks, count), numbers(ends, tables), external))
+            return 0
+
+        self.library.answers["troupe_scheduler_allocated_tables"] = allocated
+        tables = ([block(0, null=True), block(3)], [block(0, null=True), block(4)], [block(5, hashed=True), block(6)])
+        self.connector.update_state_after_alloc(self.request, fake_vllm.some(blocks=tables), 16)
+        self.assertEqual(seen[-1], ([NULL, 3, NULL, 4, NULL, 6], [2, 4, 6], 16))
+        self.connector.update_state_after_alloc(self.request, fake_vllm.some(blocks=tables), 0)
+        self.assertEqual(seen[-1], ([], [0, 0, 0], 0))
+
+    def test_blocks_that_are_saved_are_held(self):
+        self.holds(hold=[4, 4, 6])
+        self.connector.build_connector_meta(self.step(new=[("one", ([4], [5], [6]))]))
+        self.assertEqual((self.pool.counts[4], self.pool.counts[6]), (2, 1))
+        self.assertTrue(self.connector.has_pending_push_work())
+        self.holds(release=[4, 6, 4])
+        self.connector.update_connector_output(fake_vllm.some(
+            finished_sending=None, finished_recving=None, failed_recving=None, invalid_block_ids=set(),
+            kv_connector_worker_meta=None))
+        self.assertEqual(sum(self.pool.counts), 0)
+        self.assertFalse(self.connector.has_pending_push_work())
+
+    def test_failures_go_by_request(self):
+        worker = self.made(window_model(), KVConnectorRole.WORKER)
+        worker._half = fake_vllm.some(get_finished=lambda names: ([], ["one", "two"], ["two"]))
+        said = worker.get_transfer_results(set())
+        self.assertEqual((said.finished_recving, said.failed_recving), ({"one", "two"}, {"two"}))
+
+
+if __name__ == "__main__":
+    unittest.main()
