@@ -132,7 +132,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         for group, label in zip(groups.groups, groups.labels()):
             layout = f"{label}: {_groups.layout(group, vllm_config, groups.on_cpu)}; {groups.identity()}"
             ns = namespace(vllm_config, self._options, self._keys, groups.geometry(group), blocks=page_tokens,
-                           layout=layout, name=f"{base}/{label}")
+                           layout=layout, name=f"{base}.{label}")
             numbers = {"kind": group.kind, "tokens": group.tokens, "extra_tokens": group.extra_tokens,
                        "block_tokens": group.block_tokens}
             members.append((numbers, group.tables, ns))

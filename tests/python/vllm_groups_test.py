@@ -89,8 +89,8 @@ class groups(with_groups):
     def test_groups_that_need_the_same_are_one(self):
         self.made(window_model())
         self.assertEqual(self.page_tokens, 16)
-        self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [2], b"engine-0/full", 2, 1, 8192),
-                                       (_groups.WINDOW, 256, 16, [0, 1], b"engine-0/window-256", 2, 2, 8192)])
+        self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [2], b"engine-0.full", 2, 1, 8192),
+                                       (_groups.WINDOW, 256, 16, [0, 1], b"engine-0.window-256", 2, 2, 8192)])
         self.assertNotEqual(*self.layouts)
         whole = b"full+0 tables 1 layers 2 blocks 16x8192, window-256+0 tables 2 layers 2 blocks 16x8192"
         for layout in self.layouts:
@@ -98,15 +98,15 @@ class groups(with_groups):
 
     def test_states_have_the_bytes_of_their_parts(self):
         self.made(state_model())
-        self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [2], b"engine-0/full", 1, 1, 8192),
-                                       (_groups.STATE, 0, 16, [0, 1], b"engine-0/state", 1, 2, 3 * 32 * 2 + 4 * 8 * 16 * 4)])
+        self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [2], b"engine-0.full", 1, 1, 8192),
+                                       (_groups.STATE, 0, 16, [0, 1], b"engine-0.state", 1, 2, 3 * 32 * 2 + 4 * 8 * 16 * 4)])
 
     def test_a_page_has_several_blocks_of_smaller_groups(self):
         cache = fake_vllm.grouped_config([(fake_vllm.SlidingWindowSpec(), ["a"]),
                                           (fake_vllm.FullAttentionSpec(block_size=64), ["b"])], page_tokens=64)
         self.made(cache, extra={"troupe.namespace": "mine"})
         self.assertEqual([group[4:7] for group in self.groups],
-                         [(b"mine/full", 1, 1), (b"mine/window-256", 1, 4)])
+                         [(b"mine.full", 1, 1), (b"mine.window-256", 1, 4)])
 
     def test_groups_at_other_places_or_of_other_sizes_are_apart(self):
         cache = window_model()
