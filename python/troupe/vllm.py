@@ -326,6 +326,10 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         if self._groups is None:
             return
         hold, release = self._half.take_holds()
+        if self._pool is None and hold:
+            # Without it the blocks would be given out while they are saved, and other bytes under their keys.
+            raise _kv_shape.DoesNotFit("vLLM has not passed on its block pool, which several KV cache groups need: "
+                                       f"{_groups.WAY_OUT}")
         if hold:
             self._pool.touch([self._pool.blocks[block] for block in hold])
         if release:

@@ -27,7 +27,7 @@ void retain(one_registry& r, ticket lease, const keys_t& keys) {
 }
 
 std::uint32_t leases_of(one_registry& r, const key_digest& key) {
-  const auto said = r.state.key({r.ns, key});
+  const auto said = r.state.look_up({r.ns, key}, at(0));
   return said ? said->leases : 0;
 }
 
