@@ -39,7 +39,7 @@ public:
     stopping_ = false;
     state_ = tl::unexpected(std::move(why_absent));
     auto started = start_thread(
-        "the thread that attaches in the background",
+        thread_name("troupe-attach"), "the thread that attaches in the background",
         [this, attempt = std::move(attempt), on_refused = std::move(on_refused)] { run(attempt, on_refused); });
     if (!started)
       return tl::unexpected<error>(started.error());

@@ -41,7 +41,7 @@ io::foreign_storage open_storage(const config::node_config& options) {
     return out;
   out.directory = config::shared_directory(options);
   auto how = engine_options_of(options);
-  how.name = "io-peers";
+  how.name = thread_name("troupe-io-peers");
   how.max_files = how.max_buffers = peer_files_max;
   how.usrbio.directory = out.directory;
   out.direct = options.storage.direct && !io::goes_past_the_kernel(how.kind, out.directory / "any");

@@ -1,6 +1,5 @@
-#include "io/foreign/foreign_reader.hpp"
-
 #include "base/threads.hpp"
+#include "io/foreign/foreign_reader.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -35,7 +34,7 @@ result<std::shared_ptr<foreign_reader>> foreign_reader::make(const engine_option
   if (!mover)
     return tl::unexpected<error>(mover.error());
   out->engine_ = std::move(*mover);
-  auto opener = start_thread("the thread that opens slab files of other nodes",
+  auto opener = start_thread(thread_name("troupe-openslab"), "the thread that opens slab files of other nodes",
                              [reader = out.get()] { reader->open_what_comes(); });
   if (!opener)
     return tl::unexpected<error>(opener.error());

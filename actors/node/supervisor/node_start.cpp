@@ -447,7 +447,7 @@ result<namespace_manager_actor> spawn_keeper(caf::actor_system& system,
                                              const std::shared_ptr<io::disk_budget>& disk, const opened_node& from,
                                              const storage_actors& storage, node_children& children) {
   auto out = spawn_with_thread<namespace_manager>(
-      system, "the thread that creates slab files",
+      system, thread_name("troupe-spaces"), "the thread that creates slab files",
       namespace_manager_options{.config = options,
                                 .files = open_namespace_files(options, from.extents, from.gate),
                                 .disk = disk,
