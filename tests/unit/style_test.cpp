@@ -40,7 +40,6 @@ const std::map<std::string, std::size_t> larger_ones{
     {"actors/node/io_worker/io_worker_state.hpp: io_worker_state", 29},
     {"actors/node/registry/key_space.hpp: key_space", 29},
     {"actors/node/registry/registry.cpp: registry::make_behavior", 138},
-    {"http/server/connection.hpp: connection", 30},
 };
 
 /// The folders that may include CAF; all others must not depend on actors. Files with rules in these folders are
