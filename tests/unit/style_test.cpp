@@ -33,7 +33,6 @@ constexpr std::size_t max_members = 25;
 /// messages are as long as there are messages, and the classes are to be divided.
 const std::map<std::string, std::size_t> larger_ones{
     {"actors/client/link/link_state.hpp: link_state", 26},
-    {"actors/cluster/etcd/etcd_rules.hpp: etcd_rules", 27},
     {"actors/lmcache/lmcache_server.hpp: lmcache_server", 26},
     {"actors/node/allocator/allocator_state.hpp: allocator_state", 26},
     {"actors/node/io_worker/io_worker.cpp: io_worker::make_behavior", 112},
