@@ -60,7 +60,8 @@ constexpr std::array plain_folders{"base/",
                                    "handshake/",
                                    "http_client/",
                                    "lmcache/",
-                                   "offline/"};
+                                   "offline/",
+                                   "cli/screens/"};
 
 /// Libraries in mixed folders whose files must not include it either; and all that are named *_states.
 constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};
