@@ -1,5 +1,7 @@
 #include "base/line_writer.hpp"
 
+#include "base/threads.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -144,7 +146,7 @@ bool start_detached(F f) {
 
 line_writer::line_writer(int descriptor, line_writer_limits limits, notice make_notice)
     : state_(std::make_shared<state>(descriptor, limits, std::move(make_notice))) {
-  state_->no_thread = !start_detached([x = state_] { x->run(); });
+  state_->no_thread = !start_detached(named(thread_name("troupe-log"), [x = state_] { x->run(); }));
 }
 
 line_writer::~line_writer() {

@@ -55,11 +55,11 @@ class waiting_threads {
 public:
   /// Throws std::system_error.
   void add() {
-    threads_.emplace_back([this] {
+    threads_.emplace_back(named(thread_name("troupe-check"), [this] {
       std::unique_lock guard(mutex_);
       numbers_.push_back(static_cast<pid_t>(::syscall(SYS_gettid)));
       changed_.wait(guard, [this] { return over_; });
-    });
+    }));
   }
 
   /// A joined thread counts a moment longer, until the kernel has removed it from the process.
@@ -112,6 +112,10 @@ std::string count_text(std::size_t count, std::string_view one, std::string_view
 }
 
 } // namespace
+
+void name_this_thread(thread_name name) noexcept {
+  ::pthread_setname_np(::pthread_self(), name.text());
+}
 
 error no_thread(std::string_view what, int errno_value) {
   auto out = system_error(errno_value, "cannot start " + std::string(what));

@@ -1,6 +1,7 @@
 #include "cli/interruption.hpp"
 
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "cli/signals.hpp"
 
 #include <csignal>
@@ -32,7 +33,7 @@ interruption::interruption(int other_signal) : other_signal_(other_signal) {
   ignore_failing_writes();
   const auto set = heard(other_signal_);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  thread_ = std::thread([this] { hear(); });
+  thread_ = std::thread(named(thread_name("troupe-signals"), [this] { hear(); }));
 }
 
 interruption::~interruption() {

@@ -236,7 +236,7 @@ bool ends_within(duration limit, std::function<void()> what) {
   const auto task = std::make_shared<std::packaged_task<void()>>(std::move(what));
   auto ended = task->get_future();
   try {
-    std::thread([task] { (*task)(); }).detach();
+    std::thread(named(thread_name("troupe-stop"), [task] { (*task)(); })).detach();
   } catch (const std::system_error&) { // no thread is available, so there is no limit
     (*task)();
   }

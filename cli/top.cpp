@@ -1,3 +1,4 @@
+#include "base/threads.hpp"
 #include "cli/node_access.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
@@ -50,7 +51,7 @@ polled ask_once(const node_access& node) {
 class poller {
 public:
   poller(node_access node, duration interval)
-      : node_(std::move(node)), interval_(interval), thread_([this] { run(); }) {}
+      : node_(std::move(node)), interval_(interval), thread_(named(thread_name("troupe-top"), [this] { run(); })) {}
 
   ~poller() {
     {

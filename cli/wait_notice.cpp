@@ -82,7 +82,7 @@ std::future<std::string> ask_why_silent(const node_address& where) {
   std::packaged_task<std::string()> task([where] { return why_silent(where); });
   auto out = task.get_future();
   try {
-    std::thread(std::move(task)).detach();
+    std::thread(named(thread_name("troupe-reason"), std::move(task))).detach();
   } catch (const std::system_error&) { // no thread is available, so the cause is unknown
     std::promise<std::string> unknown;
     unknown.set_value("cause unknown");
@@ -98,7 +98,7 @@ wait_notice::wait_notice(progress_display& display, const link_options& where, d
     return;
   // Without a thread, the program waits without a notice.
   if (auto started =
-          start_thread("the thread of the wait notice",
+          start_thread(thread_name("troupe-notice"), "the thread of the wait notice",
                        [this, to = where.where, until = std::chrono::steady_clock::now() + limit] { tell(to, until); }))
     thread_ = std::move(*started);
 }

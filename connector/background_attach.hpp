@@ -1,13 +1,13 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/threads.hpp"
+#include "base/serial_executor.hpp"
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 namespace troupe::connector {
@@ -36,27 +36,19 @@ public:
   result<void> start(error why_absent, std::function<result<void>()> attempt,
                      std::function<void(const error&)> on_refused) {
     stop();
-    stopping_ = false;
     state_ = tl::unexpected(std::move(why_absent));
-    auto started = start_thread(
-        "the thread that attaches in the background",
-        [this, attempt = std::move(attempt), on_refused = std::move(on_refused)] { run(attempt, on_refused); });
+    auto started = serial_executor::start(thread_name("troupe-attach"), "the thread that attaches in the background");
     if (!started)
-      return tl::unexpected<error>(started.error());
+      return tl::unexpected<error>(std::move(started.error()));
     thread_ = std::move(*started);
-    return {};
+    return thread_->repeat(duration::zero(), pause,
+                           [this, attempt = std::move(attempt), on_refused = std::move(on_refused)] {
+                             return tries_again(attempt, on_refused);
+                           });
   }
 
   /// Returns when no attempt is in progress any more.
-  void stop() {
-    {
-      std::lock_guard guard(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable())
-      thread_.join();
-  }
+  void stop() { thread_.reset(); }
 
   /// The result of the last attempt; success where none was necessary.
   result<void> state() const {
@@ -65,24 +57,23 @@ public:
   }
 
 private:
-  void run(const std::function<result<void>()>& attempt, const std::function<void(const error&)>& on_refused) {
-    for (;;) {
-      auto outcome = attempt();
-      const bool again = !outcome && may_pass(outcome.error());
-      if (!outcome && !again)
-        on_refused(outcome.error());
-      std::unique_lock guard(mutex_);
-      state_ = std::move(outcome);
-      if (!again || changed_.wait_for(guard, std::chrono::milliseconds(200), [this] { return stopping_; }))
-        return;
-    }
+  /// The pause between two attempts.
+  static constexpr duration pause = std::chrono::milliseconds(200);
+
+  /// Makes an attempt, and returns whether another one may succeed.
+  bool tries_again(const std::function<result<void>()>& attempt, const std::function<void(const error&)>& on_refused) {
+    auto outcome = attempt();
+    const bool again = !outcome && may_pass(outcome.error());
+    if (!outcome && !again)
+      on_refused(outcome.error());
+    const std::lock_guard guard(mutex_);
+    state_ = std::move(outcome);
+    return again;
   }
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
   result<void> state_{};
-  std::thread thread_;
+  std::unique_ptr<serial_executor> thread_;
 };
 
 } // namespace troupe::connector

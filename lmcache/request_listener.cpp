@@ -530,7 +530,8 @@ std::uint16_t listener::port() const noexcept {
 
 void listener::serve(request_handler to) {
   x_->to = std::move(to);
-  x_->thread = std::jthread([x = x_.get()](const std::stop_token& stop) { x->run(stop); });
+  x_->thread =
+      std::jthread(named(thread_name("troupe-lmcache"), [x = x_.get()](const std::stop_token& stop) { x->run(stop); }));
 }
 
 void listener::answer(const incoming& to, std::optional<std::string> frame) {

@@ -4,7 +4,6 @@
 #include "base/threads.hpp"
 
 #include <algorithm>
-#include <pthread.h>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -17,10 +16,7 @@ commit_queue::commit_queue(const commit_queue_options& options, group_writer& wr
 result<std::unique_ptr<commit_queue>> commit_queue::start(const commit_queue_options& options, group_writer& writer) {
   std::unique_ptr<commit_queue> made(new commit_queue(options, writer));
   try {
-    made->thread_ = std::thread([self = made.get()] {
-      ::pthread_setname_np(::pthread_self(), "troupe-store");
-      self->run();
-    });
+    made->thread_ = std::thread(named(thread_name("troupe-store"), [self = made.get()] { self->run(); }));
   } catch (const std::system_error& e) {
     return tl::unexpected(no_thread("the thread of the metadata store", e.code().value()));
   }

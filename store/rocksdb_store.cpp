@@ -92,7 +92,7 @@ public:
     std::vector<std::thread> helpers;
     for (unsigned i = 1; i < threads && i < parts.size(); ++i) {
       try {
-        helpers.emplace_back([&] { read_parts(parts); });
+        helpers.emplace_back(named(thread_name("troupe-load"), [&] { read_parts(parts); }));
       } catch (const std::system_error&) {
         break; // the threads that started do all of it
       }

@@ -93,7 +93,7 @@ result<void> node_client::add_rank(rank_memory memory) {
   if (options_.storage.reader && !memory.as_pages.empty()) {
     // Without a reader, all pages come over the network.
     auto reads = spawn_with_thread<slab_reading>(
-        system_, "the thread that reads slab files of other nodes",
+        system_, thread_name("troupe-readslab"), "the thread that reads slab files of other nodes",
         io::foreign_pages::options{options_.storage, how.ns, how.rank, how.page_bytes, memory.as_pages},
         node_.node_name);
     if (reads) {

@@ -83,33 +83,44 @@ void cluster::make_connection(const say_hello& first) {
   // A thread that has spawned an actor keeps state of that actor system until the thread ends or spawns an actor of
   // another system, and a system waits for that at its end. So the opener, which ends earlier, spawns actors of the
   // other system.
-  parts_.opener->post_unless_ending([this, post = poster(), first, where = *where,
-                                     limit = 2 * parts_.options->cluster.hello_interval, &outside = *parts_.outside,
-                                     make = parts_.make_dialer, spare] {
-    const auto opened = spare ? result<caf::io::middleman_actor>(spare) : make();
-    if (!opened) {
-      // This counts as no answer: the next round sends another hello.
-      post([this, first, why = opened.error()] {
-        members_.on_answer(first.peer, first.number, tl::unexpected<error>(why), now());
-        flush();
+  const auto posted =
+      open_later([this, post = poster(), first, where = *where, limit = 2 * parts_.options->cluster.hello_interval,
+                  &outside = *parts_.outside, make = parts_.make_dialer, spare] {
+        const auto opened = spare ? result<caf::io::middleman_actor>(spare) : make();
+        if (!opened) {
+          // This counts as no answer: the next round sends another hello.
+          post([this, first, why = opened.error()] {
+            members_.on_answer(first.peer, first.number, tl::unexpected<error>(why), now());
+            flush();
+          });
+          return;
+        }
+        const auto& dialer = *opened;
+        const auto on_lost = [this, peer = first.peer, post] {
+          post([this, peer] {
+            members_.on_lost(peer, now());
+            flush();
+          });
+        };
+        const auto made = spawn_actor<peer_connection>(outside, where, dialer, limit, on_lost);
+        post([this, first, made, dialer] {
+          lines_[first.peer] = {made, dialer};
+          send_hello(first);
+          // The peer may have been left out by now.
+          flush();
+        });
       });
-      return;
-    }
-    const auto& dialer = *opened;
-    const auto on_lost = [this, peer = first.peer, post] {
-      post([this, peer] {
-        members_.on_lost(peer, now());
-        flush();
-      });
-    };
-    const auto made = spawn_actor<peer_connection>(outside, where, dialer, limit, on_lost);
-    post([this, first, made, dialer] {
-      lines_[first.peer] = {made, dialer};
-      send_hello(first);
-      // The peer may have been left out by now.
-      flush();
-    });
-  });
+  if (!posted)
+    members_.on_answer(first.peer, first.number, tl::unexpected<error>(posted.error()), now());
+}
+
+result<void> cluster::open_later(std::function<void()> what) {
+  return parts_.opener->post(std::move(what), serial_executor::at_end::drop);
+}
+
+void cluster::close_later(std::function<void()> what) {
+  if (const auto posted = parts_.opener->post(std::move(what)); !posted)
+    log::get("cluster")->warn("a connection to a peer is closed without waiting for its end: {}", posted.error().text);
 }
 
 void cluster::drop_lines() {
@@ -130,7 +141,8 @@ void cluster::drop_lines() {
 
 void cluster::end_idle_dialers() {
   while (auto idle = idle_dialers_.take_expired(now()))
-    parts_.opener->post_unless_ending([end = parts_.end_dialer, idle = *std::move(idle)] { end(idle); });
+    // One that is not ended here ends with the service.
+    static_cast<void>(open_later([end = parts_.end_dialer, idle = *std::move(idle)] { end(idle); }));
 }
 
 void cluster::on_exit() {
@@ -143,7 +155,7 @@ void cluster::on_exit() {
   idle_dialers_.clear();
   // The revocation saves other nodes the wait for the lease to expire. It takes a moment, so the opener does it.
   if (channel_)
-    parts_.opener->post([channel = std::move(channel_), deregistration = etcd_->deregistration()] {
+    close_later([channel = std::move(channel_), deregistration = etcd_->deregistration()] {
       if (deregistration)
         channel->end_with(deregistration->path, deregistration->body, deregistration->token);
     });
@@ -339,8 +351,8 @@ void cluster::perform(const open_namespace& x) {
   auto how = client_options();
   how.attach.always_remote = false;
   how.storage = {};
-  parts_.opener->post_unless_ending([this, post = poster(), &system = system(), id = x.ns, where, how,
-                                     bytes = parts_.options->cluster.memory_bytes] {
+  const auto posted = open_later([this, post = poster(), &system = system(), id = x.ns, where, how,
+                                  bytes = parts_.options->cluster.memory_bytes] {
     auto opened = open_staging_client(system, how, where, id, bytes, std::nullopt);
     post([this, id, opened = std::move(opened)] {
       rules_.on_namespace_opened(id, opened.has_value(), now());
@@ -362,6 +374,8 @@ void cluster::perform(const open_namespace& x) {
       flush();
     });
   });
+  if (!posted)
+    rules_.on_namespace_opened(x.ns, false, now());
 }
 
 void cluster::perform(const leave_namespace& x) {
@@ -386,8 +400,8 @@ void cluster::perform(const open_session& x) {
   const auto& own = namespaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  parts_.opener->post_unless_ending([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
-                                     like = namespace_here{own.geometry, own.memory}] {
+  const auto posted = open_later([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
+                                  like = namespace_here{own.geometry, own.memory}] {
     auto opened = open_staging_client(outside, how, where, name.second, bytes, like);
     post([this, name, opened = std::move(opened)] {
       rules_.on_session_opened(name, opened.has_value(), now());
@@ -406,6 +420,8 @@ void cluster::perform(const open_session& x) {
                                 rules_.name_of(name.second), opened->node.node_name);
     });
   });
+  if (!posted)
+    rules_.on_session_opened(name, false, now());
 }
 
 void cluster::perform(const leave_session& x) {
@@ -416,7 +432,7 @@ void cluster::perform(const leave_session& x) {
 
 void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<staging_buffer>> memory) {
   if (client)
-    parts_.opener->post([memory = std::move(memory), client = std::move(client)] {
+    close_later([memory = std::move(memory), client = std::move(client)] {
       if (const auto stopped = client->stop(session_limit); !stopped)
         log::get("cluster")->warn("peer session closed before it was quiesced: {}", stopped.error().text);
     });

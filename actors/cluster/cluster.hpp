@@ -6,7 +6,6 @@
 #include "actors/cluster/learning/shared_learning.hpp"
 #include "actors/cluster/pages/fetching.hpp"
 #include "actors/cluster/pages/inbound_transfers.hpp"
-#include "actors/cluster/peers/blocking_executor.hpp"
 #include "actors/cluster/peers/idle_pool.hpp"
 #include "actors/cluster/peers/membership.hpp"
 #include "actors/cluster/peers/peer_connection.hpp"
@@ -18,6 +17,7 @@
 #include "actors/support/ask.hpp"
 #include "base/next_tick.hpp"
 #include "base/node_condition.hpp"
+#include "base/serial_executor.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -44,7 +44,8 @@ struct cluster_parts {
   std::function<result<caf::io::middleman_actor>()> make_dialer;
   /// Ends one of these, with its thread and all connections that it has made. The opener's thread calls it.
   std::function<void(const caf::io::middleman_actor&)> end_dialer;
-  std::shared_ptr<blocking_executor> opener;
+  /// Makes blocking calls: attaches to nodes and detaches from them. Ends after the actor.
+  std::shared_ptr<serial_executor> opener;
   /// Is notified of unreachable peers; may be null.
   std::shared_ptr<node_condition> condition{};
   /// Reads slab files of peers. Without a reader they are not read.
@@ -113,6 +114,12 @@ private:
   timestamp now() const { return clock().now(); }
   /// Returns a function that runs its argument in this actor's turn. Any thread may call it.
   std::function<void(std::function<void()>)> poster();
+
+  /// Has the opener run a call that may block, unless it is ending when the turn of the call comes. The error of a full
+  /// queue is that of an attempt that failed.
+  result<void> open_later(std::function<void()> what);
+  /// Has the opener run a call that may block, also when it is ending.
+  void close_later(std::function<void()> what);
 
   caf::result<prefix_fetch_reply> wanted_prefix(const prefix_fetch_request& wanted);
   cluster_stats stats() const;

@@ -38,7 +38,13 @@ void cluster::begin_adopting() {
       flush();
     });
   };
-  adopter_ = std::make_unique<adopter>(std::move(how));
+  auto started = adopter::start(std::move(how));
+  if (!started) {
+    log::get("cluster")->warn("cannot take over directories of dead nodes ({}); their pages are unavailable",
+                              started.error().text);
+    return;
+  }
+  adopter_ = std::move(*started);
 }
 
 void cluster::look_at_adopted() {

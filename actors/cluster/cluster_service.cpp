@@ -14,6 +14,8 @@ namespace {
 
 /// One file for each rank of each namespace of each other node.
 constexpr std::uint32_t peer_files_max = 1024;
+/// The calls that may wait for the opener: a few for each session with a peer.
+constexpr std::size_t calls_max = std::size_t{1} << 16U;
 
 config::caf_config caf_options(config::caf_config x) {
   // These actors only coordinate transfers; copies have threads of their own.
@@ -41,7 +43,7 @@ io::foreign_storage open_storage(const config::node_config& options) {
     return out;
   out.directory = config::shared_directory(options);
   auto how = engine_options_of(options);
-  how.name = "io-peers";
+  how.name = thread_name("troupe-io-peers");
   how.max_files = how.max_buffers = peer_files_max;
   how.usrbio.directory = out.directory;
   out.direct = options.storage.direct && !io::goes_past_the_kernel(how.kind, out.directory / "any");
@@ -70,15 +72,19 @@ cluster_service::make(caf::actor_system& system, const config::node_config& opti
   const system_config outside(caf_options(options.caf));
   if (auto room = outside.check_room(more_threads); !room)
     return fail(room.error().code, room.error().text + " (cluster)");
-  return std::unique_ptr<cluster_service>(
-      new cluster_service(system, options, node, reception, std::move(shards), std::move(condition), memory));
+  auto opener = serial_executor::start(thread_name("troupe-peers"), "the thread that connects to peers", calls_max);
+  if (!opener)
+    return tl::unexpected<error>(std::move(opener.error()));
+  return std::unique_ptr<cluster_service>(new cluster_service(system, options, node, reception, std::move(shards),
+                                                              std::move(condition), memory, std::move(*opener)));
 }
 
 cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                                  const reception_actor& reception, std::vector<registry_actor> shards,
-                                 std::shared_ptr<node_condition> condition, const shared_budget& memory)
+                                 std::shared_ptr<node_condition> condition, const shared_budget& memory,
+                                 std::shared_ptr<serial_executor> opener)
     : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
-      opener_(std::make_shared<blocking_executor>()) {
+      opener_(std::move(opener)) {
   std::random_device entropy;
   cluster_parts parts;
   parts.options = std::make_shared<const config::node_config>(options);

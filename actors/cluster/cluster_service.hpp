@@ -37,14 +37,15 @@ public:
 private:
   cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                   const reception_actor& reception, std::vector<registry_actor> shards,
-                  std::shared_ptr<node_condition> condition, const shared_budget& memory);
+                  std::shared_ptr<node_condition> condition, const shared_budget& memory,
+                  std::shared_ptr<serial_executor> opener);
 
   caf::actor_system& system_;
   system_config config_;
   std::unique_ptr<caf::actor_system> outside_;
   /// One for each peer, so that an unreachable peer delays no other.
   std::vector<std::unique_ptr<listeners>> listeners_;
-  std::shared_ptr<blocking_executor> opener_;
+  std::shared_ptr<serial_executor> opener_;
   cluster_actor actor_;
 };
 

@@ -312,7 +312,7 @@ void lmcache_server::prepared(const instance_ptr& made, const result<void>& outc
 }
 
 void lmcache_server::open_memory(const instance_ptr& made, const request_ptr& x) {
-  auto opener = spawn_with_thread<memory_opener>(system(), "the thread that opens memory");
+  auto opener = spawn_with_thread<memory_opener>(system(), thread_name("troupe-map"), "the thread that opens memory");
   if (!opener)
     return prepared(made, tl::unexpected<error>(opener.error()));
   request(*opener, until_answered, open_order{made->memory})

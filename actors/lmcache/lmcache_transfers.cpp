@@ -166,7 +166,8 @@ void lmcache_server::perform(lmcache::transfer_rules::check& x) {
     std::size_t waiting = 0;
   };
   while (lanes_.size() < std::max(parts_.lanes, 1U)) {
-    auto lane = spawn_with_thread<page_lane>(system(), "the thread that checks pages", held_arena());
+    auto lane = spawn_with_thread<page_lane>(system(), thread_name("troupe-verify"), "the thread that checks pages",
+                                             held_arena());
     if (!lane && !lanes_.empty())
       break; // the existing ones do all of it
     lanes_.push_back(lane ? std::move(*lane) : spawn_actor<page_lane>(system(), held_arena()));

@@ -12,19 +12,38 @@
 
 namespace troupe {
 
-/// Spawns an actor with a thread of its own. Errors: `io_error` where no thread can be created; then the actor has
-/// ended and is freed. CAF's own function would count the actor as running for ever, and the actor system would wait
-/// for it at shutdown. `what`: such as "the thread that copies pages".
+/// An actor that names the thread in which it starts, which is its own.
+template <class Actor>
+class with_named_thread final : public Actor {
+public:
+  template <class... Args>
+  with_named_thread(caf::actor_config& config, thread_name thread, Args&&... args)
+      : Actor(config, std::forward<Args>(args)...), thread_(thread) {}
+
+protected:
+  typename Actor::behavior_type make_behavior() override {
+    name_this_thread(thread_);
+    return Actor::make_behavior();
+  }
+
+private:
+  const thread_name thread_;
+};
+
+/// Spawns an actor with a thread of its own, which gets a name. Errors: `io_error` where no thread can be created; then
+/// the actor has ended and is freed. CAF's own function would count the actor as running for ever, and the actor system
+/// would wait for it at shutdown. `what`: such as "the thread that copies pages".
 template <class Actor, class... Args>
 result<caf::infer_handle_from_class_t<Actor>> spawn_with_thread(caf::actor_system& system, caf::actor_config& config,
-                                                                std::string_view what, Args&&... args) {
+                                                                thread_name name, std::string_view what,
+                                                                Args&&... args) {
   static_assert(!std::is_aggregate_v<Actor>, "an actor declares its constructors");
   const bool hidden = (config.flags & caf::abstract_actor::is_hidden_flag) != 0;
   config.flags |= caf::abstract_actor::is_detached_flag;
   if (config.host == nullptr)
     config.host = system.dummy_execution_unit();
-  auto made =
-      caf::make_actor<Actor>(system.next_actor_id(), system.node(), &system, config, std::forward<Args>(args)...);
+  auto made = caf::make_actor<with_named_thread<Actor>, caf::infer_handle_from_class_t<Actor>>(
+      system.next_actor_id(), system.node(), &system, config, name, std::forward<Args>(args)...);
   caf::scheduled_actor* const actor = static_cast<Actor*>(caf::actor_cast<caf::abstract_actor*>(made));
   try {
     actor->launch(config.host, false, hidden);
@@ -39,10 +58,10 @@ result<caf::infer_handle_from_class_t<Actor>> spawn_with_thread(caf::actor_syste
 }
 
 template <class Actor, class... Args>
-result<caf::infer_handle_from_class_t<Actor>> spawn_with_thread(caf::actor_system& system, std::string_view what,
-                                                                Args&&... args) {
+result<caf::infer_handle_from_class_t<Actor>> spawn_with_thread(caf::actor_system& system, thread_name name,
+                                                                std::string_view what, Args&&... args) {
   caf::actor_config config;
-  return spawn_with_thread<Actor>(system, config, what, std::forward<Args>(args)...);
+  return spawn_with_thread<Actor>(system, config, name, what, std::forward<Args>(args)...);
 }
 
 } // namespace troupe

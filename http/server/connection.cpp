@@ -1,7 +1,6 @@
 #include "http/server/connection.hpp"
 
 #include "http/server/json_body.hpp"
-#include "http/server/response_writer.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -16,8 +15,6 @@ using std::chrono::steady_clock;
 
 /// Answers are written when this many bytes are ready, or when there is nothing else to do.
 constexpr std::size_t flush_bytes = std::size_t{64} * 1024;
-/// A larger output buffer is released after the answer.
-constexpr std::size_t kept_output_bytes = std::size_t{256} * 1024;
 /// A longer `Host` is checked each time.
 constexpr std::size_t kept_host_bytes = 128;
 /// The body of a refused request is skipped up to this size, so that the connection can continue.
@@ -59,7 +56,7 @@ void connection::on_handshake(bool is_ok) {
   if (!is_ok)
     return close();
   phase_ = phase::open;
-  latest_ = steady_clock::now();
+  clock_.read();
   run();
 }
 
@@ -68,7 +65,7 @@ void connection::on_handshake(bool is_ok) {
 void connection::run() {
   while (phase_ == phase::open) {
     const auto has_to_wait = is_awaiting_ || is_ending_;
-    if (!output_.empty() && (has_to_wait || output_.size() >= flush_bytes)) {
+    if (!output_.is_empty() && (has_to_wait || output_.size() >= flush_bytes)) {
       if (!flush())
         return;
       continue;
@@ -88,7 +85,7 @@ void connection::run() {
       refuse_malformed();
       break;
     case request_reader::step::need_more:
-      if (!output_.empty()) {
+      if (!output_.is_empty()) {
         if (!flush())
           return;
         break;
@@ -101,17 +98,9 @@ void connection::run() {
 }
 
 void connection::read_more() {
-  const auto now = latest_;
   const auto& limits = shared_.config.limits;
-  if (reader_.is_empty()) {
-    first_byte_.reset();
-    deadline_ = later(now, limits.idle_time);
-  } else {
-    // The time counts from the first byte, so that occasional bytes do not extend it.
-    if (!first_byte_)
-      first_byte_ = now;
-    deadline_ = later(*first_byte_, limits.receive_time);
-  }
+  const bool has_begun = !reader_.is_empty();
+  deadline_ = later(clock_.begin_wait(has_begun), has_begun ? limits.receive_time : limits.idle_time);
   deadline_ = std::min(deadline_, reserve_deadline_);
   is_matched_ = false;
   is_reading_ = true;
@@ -130,28 +119,26 @@ void connection::on_read(std::size_t bytes) {
   }
   if (is_ending_)
     return;
-  arrival_ = latest_ = steady_clock::now();
-  has_just_arrived_ = true;
+  clock_.bytes_arrived();
   reader_.received(bytes);
   run();
 }
 
 /// True if everything could be written at once.
 bool connection::flush() {
-  sending_.swap(output_);
-  sending_claims_.swap(output_claims_);
-  const auto written = write_now(sending_);
+  const auto bytes = output_.begin_write();
+  const auto written = write_now(bytes);
   if (!written) {
     close();
     return false;
   }
-  if (*written == sending_.size()) {
-    forget_sent();
+  if (*written == bytes.size()) {
+    output_.written();
     return true;
   }
   is_writing_ = true;
   write_deadline_ = later(steady_clock::now(), shared_.config.limits.write_time);
-  start_write(std::string_view{sending_}.substr(*written));
+  start_write(bytes.substr(*written));
   return false;
 }
 
@@ -162,16 +149,9 @@ void connection::on_written(bool is_ok) {
     return;
   if (!is_ok)
     return close();
-  forget_sent();
-  latest_ = steady_clock::now();
+  output_.written();
+  clock_.read();
   run();
-}
-
-void connection::forget_sent() {
-  if (sending_.capacity() > kept_output_bytes)
-    sending_ = {};
-  sending_.clear();
-  sending_claims_.clear();
 }
 
 void connection::linger() {
@@ -203,7 +183,7 @@ void connection::admit() {
     const auto limit = shared_.config.limits.body_bytes;
     reader_.limit_body(route_->max_body_bytes == 0 ? limit : std::min(limit, route_->max_body_bytes));
     if (reader_.expects_continue() && (!announced || *announced > 0))
-      output_ += go_ahead;
+      output_.append(go_ahead);
     return;
   }
   reader_.limit_body(passed_over_bytes);
@@ -211,7 +191,7 @@ void connection::admit() {
   if (can_pass_over || announced == 0U)
     return;
   is_ending_ = true;
-  handled_ = arrival_;
+  clock_.refuse();
   finish(*refusal_);
 }
 
@@ -302,7 +282,7 @@ bool connection::is_host_meant(std::string_view host) {
 std::optional<response> connection::judge_rate(const route& r) {
   if (!shared_.rates.is_limited() || r.needs == role::none)
     return std::nullopt;
-  const auto wait = shared_.rates.take(caller_->identity, arrival_);
+  const auto wait = shared_.rates.take(caller_->identity, clock_.arrival());
   if (!wait)
     return std::nullopt;
   auto answer =
@@ -314,8 +294,7 @@ std::optional<response> connection::judge_rate(const route& r) {
 
 /// A request is complete.
 void connection::handle() {
-  // Only a request that arrived together with another one has waited for it.
-  handled_ = std::exchange(has_just_arrived_, false) ? arrival_ : steady_clock::now();
+  clock_.begin_handling();
   if (refusal_)
     return finish(*refusal_);
   auto& found = owner_.match();
@@ -329,7 +308,7 @@ void connection::handle() {
   parts.headers = reader_.headers();
   parts.body = reader_.body();
   parts.who = caller_;
-  parts.arrival = arrival_;
+  parts.arrival = clock_.arrival();
   parts.at_end = &at_end_;
   const auto more = json_reading_bytes(parts.body.size());
   if (more > 0 && !shared_.reading.take(more))
@@ -352,7 +331,7 @@ void connection::call_handler(const request& r) {
       return finish(response::failure(status::internal_server_error, "internal error; see the log of the server"));
   }
   if (!at_once) {
-    deadline_ = later(later(handled_, shared_.config.limits.answer_time), route_->may_wait);
+    deadline_ = later(later(clock_.handled(), shared_.config.limits.answer_time), route_->may_wait);
     return;
   }
   if (at_once->answer)
@@ -398,54 +377,47 @@ void connection::finish(const response& x) {
   // A responder that still exists is too late from now on.
   const auto keep_alive = !is_ending_ && reader_.keep_alive() && !owner_.is_draining() && !came_.is_reserve();
   is_ending_ = !keep_alive;
-  const auto before = output_.size();
-  if (x.claim)
-    output_claims_.push_back(x.claim);
-  append_response(output_, x,
-                  {.is_head = is_head_,
-                   .keep_alive = keep_alive,
-                   .is_http_1_0 = reader_.is_http_1_0(),
-                   .date = owner_.date_header()});
-  record(route_ == nullptr ? "unmatched" : std::string_view{route_->name}, x.code, reader_.bytes_in(),
-         output_.size() - before);
+  const auto length = output_.append(x, {.is_head = is_head_,
+                                         .keep_alive = keep_alive,
+                                         .is_http_1_0 = reader_.is_http_1_0(),
+                                         .date = owner_.date_header()});
+  record(route_ == nullptr ? "unmatched" : std::string_view{route_->name}, x.code, reader_.bytes_in(), length);
   refusal_.reset();
   route_ = nullptr;
-  first_byte_.reset();
+  clock_.next_request();
   reader_.next();
 }
 
 void connection::refuse_malformed() {
   is_ending_ = true;
-  handled_ = arrival_;
+  clock_.refuse();
   caller_ = unknown_caller();
-  const auto before = output_.size();
-  append_response(output_, response::failure(reader_.failure_code(), reader_.failure_detail()),
-                  {.keep_alive = false, .date = owner_.date_header()});
-  record("malformed", reader_.failure_code(), reader_.bytes_in(), output_.size() - before);
+  const auto length = output_.append(response::failure(reader_.failure_code(), reader_.failure_detail()),
+                                     {.keep_alive = false, .date = owner_.date_header()});
+  record("malformed", reader_.failure_code(), reader_.bytes_in(), length);
 }
 
 /// A request was not received in time. The pending read continues.
 void connection::refuse_late_request() {
   is_ending_ = true;
   deadline_ = timestamp::max();
-  handled_ = arrival_;
+  clock_.refuse();
   caller_ = unknown_caller();
-  const auto before = output_.size();
   const auto answer = came_.is_reserve()
                           ? no_room()
                           : response::failure(status::request_timeout, "the request was not received in time");
-  append_response(output_, answer, {.keep_alive = false, .date = owner_.date_header()});
-  record("malformed", answer.code, reader_.bytes_in(), output_.size() - before);
+  const auto length = output_.append(answer, {.keep_alive = false, .date = owner_.date_header()});
+  record("malformed", answer.code, reader_.bytes_in(), length);
   if (!is_writing_)
     run();
 }
 
 void connection::record(std::string_view route_name, status code, std::uint64_t bytes_in,
                         std::size_t bytes_out) noexcept {
-  latest_ = steady_clock::now();
+  const auto latest = clock_.read();
   if (shared_.watcher != nullptr)
-    shared_.watcher->request_finished(
-        {route_name, code, handled_ - arrival_, latest_ - arrival_, bytes_in, bytes_out, caller_->name});
+    shared_.watcher->request_finished({route_name, code, clock_.handled() - clock_.arrival(), latest - clock_.arrival(),
+                                       bytes_in, bytes_out, caller_->name});
 }
 
 void connection::check(timestamp now) {

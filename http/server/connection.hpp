@@ -3,6 +3,8 @@
 #include "base/clock.hpp"
 #include "http/server/address_counts.hpp"
 #include "http/server/connection_context.hpp"
+#include "http/server/output_buffer.hpp"
+#include "http/server/request_clock.hpp"
 #include "http/server/request_reader.hpp"
 #include "http/server/response.hpp"
 #include "http/server/router.hpp"
@@ -16,7 +18,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace troupe::http {
 
@@ -103,7 +104,6 @@ private:
   void call_handler(const request& r);
   response dropped();
   void finish(const response& x);
-  void forget_sent();
   void report_end() noexcept;
   void refuse_malformed();
   void refuse_late_request();
@@ -130,12 +130,8 @@ private:
   /// The last `Host` that was accepted.
   std::string allowed_host_;
   request_reader reader_;
-  std::string output_;
-  /// The data that is being written; `output_` fills up meanwhile.
-  std::string sending_;
-  /// Claims of the answers in each of the two buffers.
-  std::vector<std::shared_ptr<const void>> output_claims_;
-  std::vector<std::shared_ptr<const void>> sending_claims_;
+  output_buffer output_;
+  request_clock clock_;
 
   // Number of the pending request.
   std::uint64_t number_ = 0;
@@ -148,13 +144,6 @@ private:
   std::optional<response> refusal_;
   /// Its handler's callback for a client that does not wait for the answer.
   std::function<void()> at_end_;
-  std::optional<timestamp> first_byte_;
-  timestamp arrival_{};
-  timestamp handled_{};
-  /// No request from the last read has been handled yet.
-  bool has_just_arrived_ = false;
-  /// The clock as it was last read, a few microseconds ago: each reading takes about as long as finding a route.
-  timestamp latest_{};
 };
 
 } // namespace troupe::http

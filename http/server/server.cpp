@@ -84,7 +84,7 @@ struct server::implementation {
       at_file->start();
     });
     for (auto& x : workers)
-      threads.push_back(start_thread([&w = *x] { w.run(); }));
+      threads.push_back(start_thread(named(thread_name("troupe-http"), [&w = *x] { w.run(); })));
   }
 
   void stop(duration patience) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <pthread.h>
 #include <system_error>
 #include <utility>
 
@@ -31,10 +30,7 @@ result<std::unique_ptr<claim_keeper>> claim_keeper::begin(std::unique_ptr<claim_
                                                           std::shared_ptr<write_gate> gate) {
   std::unique_ptr<claim_keeper> out(new claim_keeper(std::move(files), options, std::move(gate)));
   try {
-    out->thread_ = std::thread([self = out.get()] {
-      ::pthread_setname_np(::pthread_self(), "claim");
-      self->run();
-    });
+    out->thread_ = std::thread(named(thread_name("troupe-claim"), [self = out.get()] { self->run(); }));
   } catch (const std::system_error& e) {
     return tl::unexpected(no_thread("the thread that keeps a claim", e.code().value()));
   }

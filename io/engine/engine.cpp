@@ -56,15 +56,16 @@ result<std::unique_ptr<engine>> make_engine(const engine_options& options, compl
     auto on_3fs = usrbio_engine::start(options, sink);
     if (on_3fs || on_3fs.error().code != errc::unsupported)
       return on_3fs;
-    log::get("io")->warn("{}: {}; using kernel I/O instead, as io.engine permits", options.name, on_3fs.error().text);
+    log::get("io")->warn("{}: {}; using kernel I/O instead, as io.engine permits", options.name.text(),
+                         on_3fs.error().text);
   }
   auto made = uring_engine::start(options, sink);
   if (made || made.error().code != errc::unsupported)
     return made;
   if (options.kind == engine_kind::uring)
     return fail(errc::unsupported, made.error().text + "; set io.engine to \"auto\" or \"threads\" to run without it");
-  log::get("io")->warn("{}: {}; falling back to a pool of {} threads, which is slower and costs more CPU", options.name,
-                       made.error().text, options.threads);
+  log::get("io")->warn("{}: {}; falling back to a pool of {} threads, which is slower and costs more CPU",
+                       options.name.text(), made.error().text, options.threads);
   return thread_pool_engine::start(options, std::move(sink));
 }
 

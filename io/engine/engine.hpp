@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/threads.hpp"
 #include "base/write_gate.hpp"
 #include "io/usrbio/options.hpp"
 
@@ -117,8 +118,8 @@ enum class engine_kind : std::uint8_t {
 };
 
 struct engine_options {
-  /// The name of the engine's threads, at most 15 characters.
-  std::string name = "troupe-io";
+  /// The name of the engine's threads.
+  thread_name name{"troupe-io"};
   /// Requests given to the kernel at a time; the others wait inside the engine.
   std::uint32_t depth = 64;
   /// Threads of the engine that replaces io_uring where the kernel has none.

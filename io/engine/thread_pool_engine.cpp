@@ -5,20 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <pthread.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
 
 namespace troupe::io {
-
-namespace {
-
-void name_this_thread(const std::string& name) {
-  ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
-}
-
-} // namespace
 
 std::int64_t thread_pool_engine::system_transfer(operation op, int descriptor, std::byte* data, std::uint64_t length,
                                                  std::uint64_t offset) {
@@ -38,15 +29,9 @@ result<std::unique_ptr<engine>> thread_pool_engine::start(const engine_options& 
   std::unique_ptr<thread_pool_engine> made(new thread_pool_engine(options, std::move(sink), std::move(transfer)));
   auto* const self = made.get();
   try {
-    made->deliverer_ = std::thread([self] {
-      name_this_thread(self->options_.name);
-      self->deliver();
-    });
+    made->deliverer_ = std::thread(named(options.name, [self] { self->deliver(); }));
     for (std::uint32_t i = 0; i < options.threads; ++i)
-      made->workers_.emplace_back([self] {
-        name_this_thread(self->options_.name);
-        self->work();
-      });
+      made->workers_.emplace_back(named(options.name, [self] { self->work(); }));
   } catch (const std::system_error& e) {
     return tl::unexpected(no_thread("the threads of an io engine", e.code().value()));
   }

@@ -300,8 +300,7 @@ result<std::unique_ptr<engine>> uring_engine::start(const engine_options& option
   auto outcome = opened->get_future();
   try {
     // The kernel lets only the thread that makes the ring use it.
-    made->thread_ = std::thread([self = made.get(), opened] {
-      ::pthread_setname_np(::pthread_self(), self->options_.name.substr(0, 15).c_str());
+    made->thread_ = std::thread(named(options.name, [self = made.get(), opened] {
       auto kernel = ring::open(self->options_);
       if (!kernel) {
         self->ended_ = true;
@@ -312,7 +311,7 @@ result<std::unique_ptr<engine>> uring_engine::start(const engine_options& option
       self->loop_ = &running;
       opened->set_value({});
       running.run();
-    });
+    }));
   } catch (const std::system_error& e) {
     made->ended_ = true;
     return tl::unexpected(no_thread("the thread of an io engine", e.code().value()));

@@ -1,6 +1,5 @@
 #include "io/foreign/foreign_reader.hpp"
 
-#include "base/threads.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -35,22 +34,17 @@ result<std::shared_ptr<foreign_reader>> foreign_reader::make(const engine_option
   if (!mover)
     return tl::unexpected<error>(mover.error());
   out->engine_ = std::move(*mover);
-  auto opener = start_thread("the thread that opens slab files of other nodes",
-                             [reader = out.get()] { reader->open_what_comes(); });
+  auto opener =
+      serial_executor::start(thread_name("troupe-openslab"), "the thread that opens slab files of other nodes");
   if (!opener)
-    return tl::unexpected<error>(opener.error());
+    return tl::unexpected<error>(std::move(opener.error()));
   out->opener_ = std::move(*opener);
   return out;
 }
 
 foreign_reader::~foreign_reader() {
-  {
-    const std::lock_guard guard(mutex_);
-    ends_ = true;
-    more_to_open_.notify_one();
-  }
-  if (opener_.joinable())
-    opener_.join();
+  if (opener_)
+    opener_->end();
   if (engine_)
     engine_->stop();
 }
@@ -64,37 +58,22 @@ foreign_reader::open(const std::filesystem::path& path, const slab_spec& expecte
     std::optional<result<std::shared_ptr<file>>> opened;
   };
   const auto wanted = std::make_shared<answer>();
-  {
-    const std::lock_guard guard(mutex_);
-    to_open_.emplace_back([this, wanted, path, expected, try_direct] {
-      auto opened = open_now(path, expected, try_direct);
-      const std::lock_guard answering(wanted->mutex);
-      wanted->opened = std::move(opened);
-      wanted->there.notify_one();
-    });
-    more_to_open_.notify_one();
-  }
+  // The task may hold the last reference to the file. Releasing that waits for the engine's thread, which may wait for
+  // `mutex_`, so it is released without a lock: by the executor.
+  const auto posted = opener_->post(
+      [this, wanted, path, expected, try_direct] {
+        auto opened = open_now(path, expected, try_direct);
+        const std::lock_guard answering(wanted->mutex);
+        wanted->opened = std::move(opened);
+        wanted->there.notify_one();
+      },
+      serial_executor::at_end::drop);
+  if (!posted)
+    return fail(errc::timeout, "the file system of '" + path.string() + "' does not respond: " + posted.error().text);
   std::unique_lock lock(wanted->mutex);
   if (!wanted->there.wait_until(lock, until, [&] { return wanted->opened.has_value(); }))
     return fail(errc::timeout, "the file system of '" + path.string() + "' does not respond");
   return std::move(*wanted->opened);
-}
-
-void foreign_reader::open_what_comes() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    more_to_open_.wait(lock, [this] { return ends_ || !to_open_.empty(); });
-    if (ends_)
-      return;
-    auto next = std::move(to_open_.front());
-    to_open_.pop_front();
-    lock.unlock();
-    next();
-    // It may hold the last reference to a file. Releasing that waits for the engine's thread, which may be waiting for
-    // the lock.
-    next = nullptr;
-    lock.lock();
-  }
 }
 
 result<std::shared_ptr<foreign_reader::file>> foreign_reader::open_now(const std::filesystem::path& path,

@@ -3,13 +3,13 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/serial_executor.hpp"
 #include "io/engine/engine.hpp"
 #include "io/foreign/foreign_slab.hpp"
 
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -17,7 +17,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -121,8 +120,6 @@ private:
 
   foreign_reader() = default;
   result<std::shared_ptr<file>> open_now(const std::filesystem::path& path, const slab_spec& expected, bool try_direct);
-  /// The body of the opener's thread.
-  void open_what_comes();
   void complete(std::span<const completion> done);
   /// Releases what the engine's thread must not release.
   void bury();
@@ -133,11 +130,8 @@ private:
   /// Files and frames of transfers whose caller no longer waits.
   std::vector<std::pair<std::shared_ptr<file>, std::shared_ptr<frames>>> left_;
   std::shared_ptr<engine> engine_;
-  /// Files to open. A thread of its own opens them, since that may block forever.
-  std::deque<std::function<void()>> to_open_;
-  std::condition_variable more_to_open_;
-  bool ends_ = false;
-  std::thread opener_;
+  /// Opens files, since that may block forever.
+  std::unique_ptr<serial_executor> opener_;
 };
 
 } // namespace troupe::io

@@ -1,6 +1,7 @@
 #include "io/memory/arena_pool.hpp"
 
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "io/memory/arena_name.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ arena_pool::arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads) : m
   const auto most = std::min<std::uint64_t>(std::max(threads, 1U), counts_.extents);
   for (std::uint64_t i = 0; i < most; ++i) {
     try {
-      threads_.emplace_back([this](const std::stop_token& stop) { provide(stop); });
+      threads_.emplace_back(named(thread_name("troupe-arena"), [this](const std::stop_token& stop) { provide(stop); }));
     } catch (const std::system_error&) {
       if (threads_.empty())
         throw;

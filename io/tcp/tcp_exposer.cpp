@@ -66,11 +66,10 @@ public:
     stop_ = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_)
       return tl::unexpected<error>(system_error(errno, "cannot create an event descriptor"));
-    auto started = start_thread("the thread that exposes memory", [this] { run(); });
+    auto started = start_thread(thread_name("troupe-exposer"), "the thread that exposes memory", [this] { run(); });
     if (!started)
       return tl::unexpected<error>(started.error());
     thread_ = std::move(*started);
-    ::pthread_setname_np(thread_.native_handle(), "exposed memory");
     return {};
   }
 

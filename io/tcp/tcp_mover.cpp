@@ -22,9 +22,8 @@ using tcp::tcp_connection;
 /// A thread that serves connections, and sleeps while it has no work.
 class tcp_loop {
 public:
-  explicit tcp_loop(unique_descriptor wake) : wake_(std::move(wake)), thread_([this] { run(); }) {
-    ::pthread_setname_np(thread_.native_handle(), "remote memory");
-  }
+  explicit tcp_loop(unique_descriptor wake)
+      : wake_(std::move(wake)), thread_(named(thread_name("troupe-mover"), [this] { run(); })) {}
   tcp_loop(const tcp_loop&) = delete;
   tcp_loop& operator=(const tcp_loop&) = delete;
   ~tcp_loop() {

@@ -132,11 +132,10 @@ result<std::unique_ptr<ucx_engine>> ucx_engine::start(const ucx_options& options
   out->copied_by_kernel_ = options.transports == "tcp,self" || options.transports == "tcp";
   if (auto opened = out->open(options, std::move(who)); !opened)
     return tl::unexpected<error>(std::move(opened.error()));
-  auto started = start_thread("the thread of UCX", [engine = out.get()] { engine->run(); });
+  auto started = start_thread(thread_name("troupe-ucx"), "the thread of UCX", [engine = out.get()] { engine->run(); });
   if (!started)
     return tl::unexpected<error>(started.error());
   out->thread_ = std::move(*started);
-  ::pthread_setname_np(out->thread_.native_handle(), "ucx");
   return out;
 }
 

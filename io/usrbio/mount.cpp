@@ -12,7 +12,6 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -113,10 +112,7 @@ result<std::shared_ptr<mount>> mount::open(const usrbio_options& options) {
   if (!made->begin_session())
     return not_here(*place);
   try {
-    made->thread_ = std::thread([self = made.get()] {
-      ::pthread_setname_np(::pthread_self(), "3fs-watch");
-      self->keep_watch();
-    });
+    made->thread_ = std::thread(named(thread_name("troupe-3fs"), [self = made.get()] { self->keep_watch(); }));
   } catch (const std::system_error& e) {
     return tl::unexpected(no_thread("a thread that watches 3FS", e.code().value()));
   }

@@ -289,7 +289,7 @@ private:
     if (now < next_try_)
       return;
     if (const auto opened = open_session(there); !opened) {
-      log::get("io")->warn("{}: {}; retrying in {} ms", engine_.options_.name, opened.error().text,
+      log::get("io")->warn("{}: {}; retrying in {} ms", engine_.options_.name.text(), opened.error().text,
                            std::chrono::duration_cast<std::chrono::milliseconds>(retry_).count());
       next_try_ = now + retry_;
       retry_ = std::min<duration>(retry_ * 2, last_retry);
@@ -297,14 +297,14 @@ private:
       return;
     }
     retry_ = first_retry;
-    log::get("io")->info("{}: USRBIO transfers resumed", engine_.options_.name);
+    log::get("io")->info("{}: USRBIO transfers resumed", engine_.options_.name.text());
   }
 
   result<void> open_session(usrbio::session_number number) {
     auto opened = session::open(engine_.mount_, number, engine_.options_.depth);
     if (!opened)
       return tl::unexpected(std::move(opened.error()));
-    if (auto done = usrbio::renew_all(files_, engine_.options_.name); !done)
+    if (auto done = usrbio::renew_all(files_, engine_.options_.name.text()); !done)
       return done;
     for (std::uint32_t id = 0; id < buffers_.size(); ++id)
       if (!resources_.buffer(id).empty())
@@ -328,7 +328,7 @@ private:
 
   void retire() {
     reap(); // its answers are valid although it is lost
-    log::get("io")->error("{}: 3FS daemon lost with {} transfers in progress", engine_.options_.name,
+    log::get("io")->error("{}: 3FS daemon lost with {} transfers in progress", engine_.options_.name.text(),
                           current_->under_way);
     current_->over = later(clock::now(), engine_.options_.usrbio.quarantine);
     retired_.push_back(std::move(current_));
@@ -350,7 +350,7 @@ private:
   }
 
   void abandon(session& of) {
-    log::get("io")->error("{}: {} transfers failed: the 3FS daemon never answered them", engine_.options_.name,
+    log::get("io")->error("{}: {} transfers failed: the 3FS daemon never answered them", engine_.options_.name.text(),
                           of.under_way);
     table_.for_each([&](index i, const operation_table::row& r) {
       if (!is_under_way(i) || flights_[i].of != &of)
@@ -484,12 +484,11 @@ result<std::unique_ptr<engine>> usrbio_engine::start(const engine_options& optio
   auto running = std::make_shared<loop>(*made, std::move(*first));
   made->loop_ = running.get();
   try {
-    made->thread_ = std::thread([self = made.get(), owned = std::move(running)]() mutable {
-      ::pthread_setname_np(::pthread_self(), self->options_.name.substr(0, 15).c_str());
+    made->thread_ = std::thread(named(options.name, [owned = std::move(running)]() mutable {
       ::prctl(PR_SET_TIMERSLACK, 5000UL, 0UL, 0UL, 0UL);
       owned->run();
       owned.reset(); // here, since the destructor deregisters with the library
-    });
+    }));
   } catch (const std::system_error& e) {
     made->ended_ = true;
     return tl::unexpected(no_thread("the thread of an io engine", e.code().value()));

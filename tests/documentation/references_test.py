@@ -26,6 +26,8 @@ METRIC = re.compile(r"\btroupe_[a-z0-9_]+[a-z0-9]\b")
 FOREIGN = ("lmcache.mp.", "lmcache.integration.", "lmcache.v1.")
 # Files of Linux's control groups.
 CONTROL_GROUP = {"memory.max", "memory.high", "memory.current", "memory.limit_in_bytes"}
+# Names of CAF's threads.
+THREADS = {"caf.actor", "caf.clock", "caf.multiplexer"}
 FILE_ENDINGS = (".json", ".jsonl", ".md", ".yml", ".py", ".pem", ".key", ".csr", ".so", ".cpp", ".hpp", ".sock",
                 ".slab", ".log", ".svg", ".service", ".html", ".js", ".css", ".sh", ".txt")
 IGNORED = {"build", "data", "dist", ".git", ".cache", "__pycache__"}
@@ -124,7 +126,7 @@ def wrong_keys(name, text, keys):
     found += [(m.start(), m[1]) for m in SET.finditer(text)]
     return [f"{name}:{line_of(text, at)}: there is no config key {word}" for at, word in found
             if not word.startswith(FOREIGN) and not word.endswith(FILE_ENDINGS)
-            and word not in CONTROL_GROUP and not is_key(word, keys)]
+            and word not in CONTROL_GROUP | THREADS and not is_key(word, keys)]
 
 
 def paths_of(value, before=""):

@@ -68,7 +68,7 @@ TEST_CASE("a probe beyond the limit of open files fails with the way out", "[bas
 
 TEST_CASE("a started thread runs and can be joined", "[base][threads]") {
   bool ran = false;
-  auto made = start_thread("a test", [&] { ran = true; });
+  auto made = start_thread(thread_name("a test"), "a test", [&] { ran = true; });
   REQUIRE(made);
   made->join();
   CHECK(ran);

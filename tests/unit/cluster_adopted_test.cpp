@@ -319,8 +319,10 @@ TEST_CASE("Two nodes take over a dead directory: one gets the claim, both read, 
     out.changed = [&] { ++news; };
     return out;
   };
-  adopter a(options("a"));
-  adopter b(options("b"));
+  const auto started_a = adopter::start(options("a")).value();
+  const auto& a = *started_a;
+  const auto started_b = adopter::start(options("b")).value();
+  const auto& b = *started_b;
   const auto both = [&] { return a.nodes().size() == 1 && b.nodes().size() == 1; };
   REQUIRE(eventually([&] { return both() && a.nodes()[0].own != b.nodes()[0].own; }));
   CHECK(a.nodes()[0].name == "dead");
@@ -349,7 +351,8 @@ TEST_CASE("A removed directory is no longer watched, and is watched again when i
   how.own = scratch / "own";
   how.node_name = "own";
   how.lease = milliseconds(400);
-  adopter a(how);
+  const auto started = adopter::start(how).value();
+  const auto& a = *started;
   for (int round = 0; round < 2; ++round) {
     REQUIRE(claim());
     REQUIRE(eventually([&] { return a.watched() == 1; }));

@@ -52,7 +52,7 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
   spec.slot_bytes = io::slot_bytes(4096);
   spec.slots = 4;
   const auto recorder = std::make_shared<request_recorder>(100);
-  const trace_file trace(recorded_trace(directory.path()), recorder, gate, hours(1));
+  const auto trace = trace_file::start(recorded_trace(directory.path()), recorder, gate, hours(1)).value();
   REQUIRE(store::write_epoch(directory.path(), 5));
   // The directory looks as if another node creates it now.
   std::ofstream(directory / "epoch.new") << "theirs";
@@ -65,7 +65,7 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
     const auto slab = io::slab_file::open(spec, false, *gate);
     REQUIRE_FALSE(slab);
     CHECK(missing(slab.error().text, {"claim", spec.path.string()}).empty());
-    const auto lookups = trace.write();
+    const auto lookups = trace->write();
     REQUIRE_FALSE(lookups);
     CHECK(lookups.error().code == errc::io_error);
     CHECK(missing(lookups.error().text, {"claim", recorded_trace(directory.path()).string()}).empty());
@@ -76,13 +76,13 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
   gate->open_until(later(boot_time(), hours(1)));
   CHECK(store::write_epoch(directory.path(), 6, *gate));
   CHECK(io::slab_file::open(spec, false, *gate));
-  CHECK(trace.write());
+  CHECK(trace->write());
   const auto after = contents(directory.path());
   CHECK(after.contains("requests.jsonl"));
   CHECK(after.contains("a.slab"));
   CHECK(store::read_epoch(directory.path()).value() == 6);
   gate->shut();
-  CHECK_FALSE(trace.write());
+  CHECK_FALSE(trace->write());
   // An existing store is opened without any change.
   CHECK(io::slab_file::open(spec, false, *gate));
   CHECK(contents(directory.path()) == after);

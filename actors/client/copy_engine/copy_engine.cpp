@@ -28,7 +28,8 @@ result<copy_engine_actor> spawn_copy_engine(caf::actor_system& system, std::shar
         all.push_back(spawn_actor<copy_lane>(system, state, threads));
         continue;
       }
-      auto lane = spawn_with_thread<copy_lane>(system, "the thread that copies pages", state, threads);
+      auto lane = spawn_with_thread<copy_lane>(system, thread_name("troupe-copy"), "the thread that copies pages",
+                                               state, threads);
       if (!lane) {
         end_lanes(lanes);
         return tl::unexpected<error>(lane.error());

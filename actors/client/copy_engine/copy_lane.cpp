@@ -75,7 +75,8 @@ caf::result<copy_reply> copy_lane::carry_out(order_call call, const copy_order& 
 quiesce_watch_actor copy_lane::spawn_watch() {
   if (threads_ == lane_threads::own) {
     // Without a thread of its own it blocks one of the scheduler's, for as long as the orders in progress take.
-    if (auto made = spawn_with_thread<quiesce_watch>(system(), "the thread that waits for copies", state_, address()))
+    if (auto made = spawn_with_thread<quiesce_watch>(system(), thread_name("troupe-quiesce"),
+                                                     "the thread that waits for copies", state_, address()))
       return *made;
   }
   return spawn_actor<quiesce_watch>(system(), state_, address());

@@ -64,7 +64,8 @@ void mapped_arena::prepare_ahead() {
   if (!mover_->preparing_takes_time())
     return;
   try {
-    ahead_ = std::jthread([this](const std::stop_token& stop) { prepare_all(stop); });
+    ahead_ =
+        std::jthread(named(thread_name("troupe-device"), [this](const std::stop_token& stop) { prepare_all(stop); }));
   } catch (const std::system_error& e) {
     log::get("copy_engine")
         ->warn("{}; the first requests register the node's memory with the device, and take longer",

@@ -2,6 +2,7 @@
 
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"
+#include "base/threads.hpp"
 
 #include <condition_variable>
 #include <deque>
@@ -251,7 +252,7 @@ client::client(caf::actor_system& system, handshake_proxy_actor connection, clie
 client::client(caf::actor_system& system, directory_opener open, client_options options)
     : core_(std::make_shared<core>(system, std::move(open), std::move(options))) {
   core_->start();
-  core_->timer = std::thread([self = core_.get()] { self->keep_time(); });
+  core_->timer = std::thread(named(thread_name("troupe-resolve"), [self = core_.get()] { self->keep_time(); }));
 }
 
 client::~client() {

@@ -1,5 +1,6 @@
 #include "actors/cluster/etcd/etcd_channel.hpp"
 
+#include "base/threads.hpp"
 #include "http_client/client_tls.hpp"
 #include "io/tcp_socket.hpp"
 
@@ -163,7 +164,8 @@ private:
 
 etcd_channel::etcd_channel(std::vector<member> members, etcd_access access, duration limit, listeners notified)
     : members_(std::move(members)), access_(std::move(access)), limit_(limit), notified_(std::move(notified)),
-      asker_([this] { run_asker(); }), watcher_([this] { run_watcher(); }) {}
+      asker_(named(thread_name("troupe-etcd"), [this] { run_asker(); })),
+      watcher_(named(thread_name("troupe-etcdlook"), [this] { run_watcher(); })) {}
 
 etcd_channel::~etcd_channel() {
   end();

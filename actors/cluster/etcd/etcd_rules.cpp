@@ -9,10 +9,6 @@ namespace {
 
 /// Failures in a row before a problem is reported. An election of etcd's members causes one.
 constexpr std::uint32_t failures_of_trouble = 2;
-/// The most entries that are used. Nodes send requests to all others, so tens of them are expected.
-constexpr std::size_t max_listed = 256;
-/// The most texts that are remembered as logged.
-constexpr std::size_t max_remembered = 256;
 
 } // namespace
 
@@ -21,7 +17,8 @@ etcd_rules::etcd_rules(etcd_options options)
                                                                    options_.seed)},
       listing_{reconnect_backoff(options_.backoff_min, options_.backoff_max, options_.seed + 1)},
       login_{reconnect_backoff(options_.backoff_min, options_.backoff_max, options_.seed + 3)},
-      watch_backoff_(options_.backoff_min, options_.backoff_max, options_.seed + 2) {}
+      watch_backoff_(options_.backoff_min, options_.backoff_max, options_.seed + 2),
+      nodes_(options_.prefix, options_.address, options_.self) {}
 
 void etcd_rules::on_time(timestamp now) {
   if (next_event() > now)
@@ -200,25 +197,23 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
     return failed(listing_, range.error(), now);
   answered(listing_);
   listing_.next = later(now, options_.lease);
-  const auto known = std::exchange(nodes_, {});
-  senseless_.clear();
+  const bool has_changed = nodes_.replace(range->entries);
   bool has_own = false;
   // The revision is taken over even if it is lower: the store was made again or restored from a backup.
   revision_ = range->revision;
   for (const auto& x : range->entries) {
-    take(x);
-    if (x.key != options_.prefix + options_.address)
+    if (!nodes_.is_own(x))
       continue;
     has_own = true;
     look_at_own(x.value, now);
   }
-  std::erase_if(notified_, [&](const std::string& x) { return !nodes_.contains(x) && !senseless_.contains(x); });
+  report_warnings();
   // The list was requested after the put, so it shows what is in the entry's place now, whatever its revision; a
   // restored store counts from a lower one. If the list's revision is lower than that of the put, the store was
   // restored since. The entry is then put again, because events of a watch would count as older than the put.
   if (!has_own || range->revision < put_revision_)
     put_again(now);
-  const bool is_news = !std::exchange(was_listed_, true) || known != nodes_;
+  const bool is_news = !std::exchange(was_listed_, true) || has_changed;
   if (is_news)
     report_members();
   // The watch should have reported a change that the list shows, so a watch that missed it is replaced.
@@ -242,9 +237,9 @@ void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp
     // The list that was read last includes it.
     if (x.revision <= revision_)
       continue;
-    changed = take(x) || changed;
+    changed = nodes_.take(x) || changed;
     // Events from before this node's put are about an entry that the put has replaced.
-    if (x.key != options_.prefix + options_.address || x.revision <= put_revision_)
+    if (!nodes_.is_own(x) || x.revision <= put_revision_)
       continue;
     if (x.removed)
       put_again(now);
@@ -254,6 +249,7 @@ void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp
   // Raised after the loop, because the entries of one transaction have the same revision.
   for (const auto& x : news->entries)
     revision_ = std::max(revision_, x.revision);
+  report_warnings();
   if (changed)
     report_members();
 }
@@ -269,68 +265,20 @@ void etcd_rules::on_watch_end(std::uint64_t number, timestamp now) {
   listing_.next = std::min(listing_.next, later(now, watch_backoff_.next()));
 }
 
-bool etcd_rules::take(const etcd_entry& x) {
-  // Not part of the list; etcd should not return such a key.
-  if (!x.key.starts_with(options_.prefix))
-    return false;
-  const auto address = x.key.substr(options_.prefix.size());
-  if (x.removed) {
-    senseless_.erase(x.key);
-    notified_.erase(x.key);
-    return nodes_.erase(address) > 0;
-  }
-  const auto node = read_listed(x.value);
-  // A known node may change its entry even when the list is full.
-  const bool has_room = nodes_.size() < max_listed || nodes_.contains(address);
-  if (!node || !is_listed_address(address) || !has_room) {
-    // The set is bounded, since anyone with write access can add keys.
-    if (senseless_.size() < max_remembered)
-      senseless_.insert(x.key);
-    if (notified_.size() < max_remembered && notified_.insert(x.key).second)
-      say(true, "entry in etcd's list of nodes skipped: " +
-                    (!has_room ? "the limit of " + std::to_string(max_listed) + " nodes is reached"
-                     : node    ? std::string("its key is not the address of a node")
-                               : node.error().text) +
-                    ": " + x.key);
-    // The entry may have been valid before.
-    return nodes_.erase(address) > 0;
-  }
-  senseless_.erase(x.key);
-  report_names(address, *node);
-  const auto [known, is_new] = nodes_.try_emplace(address, *node);
-  if (is_new)
-    return true;
-  const bool changed = known->second != *node;
-  known->second = *node;
-  return changed;
-}
-
-void etcd_rules::report_names(const std::string& address, const listed_node& x) {
-  if (x.node == options_.self.node && address != options_.address && notified_.size() < max_remembered &&
-      notified_.insert(address).second)
-    say(true, "duplicate node name: the node at " + address + " is also called '" + x.node +
-                  "'; logs and status cannot tell them apart; set a different node_name on each");
-}
-
 void etcd_rules::look_at_own(std::string_view value, timestamp now) {
-  const auto node = read_listed(value);
-  // Before the put, any value in its place is replaced anyway.
-  if (!put_ || (node && *node == options_.self))
-    return;
-  // An invalid value does not belong to another node, so it is overwritten.
-  if (!node)
-    return put_again(now);
-  // Another node has put its entry at this address. Putting again would only make both overwrite each other.
-  if (notified_.size() < max_remembered && notified_.insert(options_.address).second)
-    say(true, "duplicate address: node '" + node->node + "' is in etcd's list of nodes at " + options_.address +
-                  ", the address of this node; set a different cluster.advertise on each");
+  // Before the put, any value in its place is replaced anyway. An invalid value does not belong to another node, so it
+  // is overwritten. Where another node has put its entry, putting again would only make both overwrite each other.
+  if (put_ && nodes_.judge_own(value) == listed_nodes::own_entry::invalid)
+    put_again(now);
+}
+
+void etcd_rules::report_warnings() {
+  for (auto& x : nodes_.take_warnings())
+    say(true, std::move(x));
 }
 
 void etcd_rules::report_members() {
-  etcd_members out;
-  for (const auto& [address, node] : nodes_)
-    out.addresses.push_back(address);
-  outbox_.emplace_back(std::move(out));
+  outbox_.emplace_back(etcd_members{nodes_.addresses()});
 }
 
 etcd_rules::condition etcd_rules::state() const noexcept {
@@ -374,7 +322,7 @@ etcd_stats etcd_rules::stats() const {
           .trouble = trouble(),
           .registered = put_,
           .listed = nodes_.size(),
-          .senseless = senseless_.size(),
+          .senseless = nodes_.invalid(),
           .requests = requests_,
           .failed = failed_,
           .leases_lost = leases_lost_};

@@ -2,14 +2,13 @@
 
 #include "actors/client/link/reconnect_backoff.hpp"
 #include "actors/cluster/etcd/etcd_protocol.hpp"
+#include "actors/cluster/etcd/listed_nodes.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "messages/cluster_messages.hpp"
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -130,12 +129,11 @@ private:
   /// Call this when the entry is missing or invalid.
   void put_again(timestamp now);
 
-  /// Returns true if the list has changed.
-  bool take(const etcd_entry& x);
   /// Checks the value of this node's entry.
   void look_at_own(std::string_view value, timestamp now);
-  void report_names(const std::string& address, const listed_node& x);
   void report_members();
+  /// Logs what the list has found.
+  void report_warnings();
   void say(bool bad, std::string text) { outbox_.emplace_back(etcd_notified{bad, std::move(text)}); }
   condition state() const noexcept;
   /// Logs when the condition has become worse, and when it is well again.
@@ -163,11 +161,7 @@ private:
   bool put_ = false;
   std::int64_t put_revision_ = 0;
 
-  /// By address.
-  std::map<std::string, listed_node> nodes_;
-  /// Keys of invalid entries that are still there; then keys and addresses that the log has.
-  std::set<std::string> senseless_;
-  std::set<std::string> notified_;
+  listed_nodes nodes_;
   bool was_listed_ = false;
   std::int64_t revision_ = 0;
   /// 0: no watch is open.

@@ -1,11 +1,11 @@
 #include "actors/cluster/takeover/adopted_reads.hpp"
 
 #include "base/log.hpp"
+#include "base/threads.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <pthread.h>
 
 namespace troupe::cluster {
 
@@ -34,10 +34,7 @@ bool is_failure(errc code) noexcept {
 adopted_reads::adopted_reads(io::foreign_storage storage, duration patience)
     : storage_(std::move(storage)), patience_(patience) {
   for (int i = 0; i < threads_max; ++i)
-    threads_.emplace_back([this] {
-      ::pthread_setname_np(::pthread_self(), "adopted-reads");
-      run();
-    });
+    threads_.emplace_back(named(thread_name("troupe-adopted"), [this] { run(); }));
 }
 
 adopted_reads::~adopted_reads() {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <pthread.h>
 #include <system_error>
 #include <utility>
 
@@ -38,20 +37,30 @@ bool is_quiesced(const io::claim_status& x) {
 
 } // namespace
 
-adopter::adopter(adopter_options options) : options_(std::move(options)), incarnation_(fresh_incarnation()) {
-  thread_ = std::thread([this] {
-    ::pthread_setname_np(::pthread_self(), "adopter");
-    run();
+adopter::adopter(adopter_options options) : options_(std::move(options)), incarnation_(fresh_incarnation()) {}
+
+result<std::unique_ptr<adopter>> adopter::start(adopter_options options) {
+  std::unique_ptr<adopter> made(new adopter(std::move(options)));
+  auto thread =
+      serial_executor::start(thread_name("troupe-adopter"), "the thread that watches directories of other nodes");
+  if (!thread)
+    return tl::unexpected<error>(std::move(thread.error()));
+  made->thread_ = std::move(*thread);
+  const auto pause = std::min(made->options_.lease / 4, longest_pause);
+  const auto begun = made->thread_->repeat(pause, pause, [self = made.get()] {
+    self->follow_all();
+    return true;
   });
+  if (!begun)
+    return tl::unexpected<error>(begun.error());
+  return made;
 }
 
 adopter::~adopter() {
-  {
-    const std::lock_guard guard(mutex_);
-    ends_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  // The claims are given back when the thread uses them no more.
+  if (thread_)
+    thread_->end();
+  directories_.clear();
 }
 
 std::vector<adopted_node> adopter::nodes() const {
@@ -69,32 +78,23 @@ std::size_t adopter::watched() const {
   return watched_;
 }
 
-void adopter::run() {
-  const auto pause = std::min(options_.lease / 4, longest_pause);
-  for (;;) {
-    {
-      std::unique_lock guard(mutex_);
-      if (changed_.wait_for(guard, pause, [this] { return ends_; }))
-        break;
-    }
-    if (const auto now = std::chrono::steady_clock::now(); now >= next_look_) {
-      next_look_ = now + options_.lease;
-      look_for_directories();
-    }
-    bool is_news = false;
-    for (auto& [name, x] : directories_)
-      is_news = follow(name, x) || is_news;
-    std::erase_if(directories_, [](const auto& x) { return x.second.is_gone; });
-    {
-      const std::lock_guard guard(mutex_);
-      watched_ = directories_.size();
-    }
-    if (is_news) {
-      publish();
-      report_new();
-    }
+void adopter::follow_all() {
+  if (const auto now = std::chrono::steady_clock::now(); now >= next_look_) {
+    next_look_ = now + options_.lease;
+    look_for_directories();
   }
-  directories_.clear();
+  bool is_news = false;
+  for (auto& [name, x] : directories_)
+    is_news = follow(name, x) || is_news;
+  std::erase_if(directories_, [](const auto& x) { return x.second.is_gone; });
+  {
+    const std::lock_guard guard(mutex_);
+    watched_ = directories_.size();
+  }
+  if (is_news) {
+    publish();
+    report_new();
+  }
 }
 
 void adopter::add(const std::string& name, const fs::path& own) {
@@ -186,7 +186,8 @@ bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
   x.index.reset();
   if (clock_now < x.again)
     return had;
-  auto index = adopted_index::read(options_.shared / name, options_.shared, options_.memory, [this] { return ends(); });
+  auto index = adopted_index::read(options_.shared / name, options_.shared, options_.memory,
+                                   [this] { return thread_->is_ending(); });
   if (!index && index.error().code == errc::shutting_down)
     return had;
   if (!index) {
@@ -201,11 +202,6 @@ bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
   x.of = of;
   x.is_new = true;
   return true;
-}
-
-bool adopter::ends() const {
-  const std::lock_guard guard(mutex_);
-  return ends_;
 }
 
 void adopter::report_new() {

@@ -2,10 +2,11 @@
 
 #include "actors/cluster/takeover/adopted_index.hpp"
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/memory_budget.hpp"
+#include "base/serial_executor.hpp"
 #include "io/claims/claim_keeper.hpp"
 
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -13,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace troupe::cluster {
@@ -48,7 +48,8 @@ struct adopted_node {
 /// back.
 class adopter {
 public:
-  explicit adopter(adopter_options options);
+  /// Starts watching. Error: `io_error` where no thread can be started.
+  static result<std::unique_ptr<adopter>> start(adopter_options options);
   adopter(const adopter&) = delete;
   adopter& operator=(const adopter&) = delete;
   /// Gives claims back.
@@ -76,7 +77,10 @@ private:
     bool is_gone = false;
   };
 
-  void run();
+  explicit adopter(adopter_options options);
+
+  /// One pass over all directories; the thread repeats it.
+  void follow_all();
   void look_for_directories();
   void add(const std::string& name, const std::filesystem::path& own);
   /// Returns whether there is more or less than before.
@@ -85,7 +89,6 @@ private:
   void publish();
   /// Logs new directories after they are published, because a reader of the log may request their pages at once.
   void report_new();
-  bool ends() const;
 
   const adopter_options options_;
   const incarnation_number incarnation_;
@@ -93,12 +96,10 @@ private:
   std::map<std::string, directory> directories_;
   timestamp next_look_{};
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<adopted_node> nodes_;
   std::uint64_t lost_ = 0;
   std::size_t watched_ = 0;
-  bool ends_ = false;
-  std::thread thread_;
+  std::unique_ptr<serial_executor> thread_;
 };
 
 } // namespace troupe::cluster

@@ -3,14 +3,13 @@
 #include "base/log.hpp"
 
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 namespace troupe {
 
 namespace {
 
-constexpr auto look_pause = std::chrono::seconds(1);
+constexpr duration look_pause = std::chrono::seconds(1);
 
 } // namespace
 
@@ -38,21 +37,15 @@ std::vector<std::string> listener_keeper::look() {
 }
 
 result<void> listener_keeper::start() {
-  try {
-    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-    return {};
-  } catch (const std::system_error& e) {
-    return fail(errc::io_error, std::string("cannot create the thread that monitors the node's sockets: ") + e.what());
-  }
-}
-
-void listener_keeper::run(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
+  auto started = serial_executor::start(thread_name("troupe-sockets"), "the thread that monitors the node's sockets");
+  if (!started)
+    return tl::unexpected<error>(std::move(started.error()));
+  thread_ = std::move(*started);
+  return thread_->repeat(duration::zero(), look_pause, [this] {
     for (const auto& line : look())
       log::get("node")->warn("{}", line);
-    std::unique_lock guard(mutex_);
-    stopped_.wait_for(guard, stop, look_pause, [] { return false; });
-  }
+    return true;
+  });
 }
 
 } // namespace troupe

@@ -3,13 +3,11 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/node_condition.hpp"
+#include "base/serial_executor.hpp"
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace troupe {
@@ -43,14 +41,10 @@ public:
   result<void> start();
 
 private:
-  void run(const std::stop_token& stop);
-
   std::shared_ptr<node_condition> condition_;
   std::vector<file> files_;
-  std::mutex mutex_;
-  std::condition_variable_any stopped_;
   /// Declared last, so that it ends first.
-  std::jthread thread_;
+  std::unique_ptr<serial_executor> thread_;
 };
 
 } // namespace troupe

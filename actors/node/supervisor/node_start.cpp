@@ -447,7 +447,7 @@ result<namespace_manager_actor> spawn_keeper(caf::actor_system& system,
                                              const std::shared_ptr<io::disk_budget>& disk, const opened_node& from,
                                              const storage_actors& storage, node_children& children) {
   auto out = spawn_with_thread<namespace_manager>(
-      system, "the thread that creates slab files",
+      system, thread_name("troupe-spaces"), "the thread that creates slab files",
       namespace_manager_options{.config = options,
                                 .files = open_namespace_files(options, from.extents, from.gate),
                                 .disk = disk,
@@ -480,17 +480,16 @@ result<known_namespaces> restore(caf::actor_system& system, const config::node_c
 }
 
 /// The node whose actors all run.
-std::unique_ptr<running_node> run(opened_node& opened, const config::node_config& options, begun_node& begun,
-                                  node_services services) {
-  auto recorded = opened.recorder
-                      ? std::make_unique<trace_file>(recorded_trace(options.data_dir), opened.recorder, opened.gate)
-                      : nullptr;
+result<std::unique_ptr<running_node>> run(opened_node& opened, const config::node_config& options, begun_node& begun,
+                                          node_services services) {
+  auto recorded = trace_file::start(recorded_trace(options.data_dir), opened.recorder, opened.gate);
+  if (!recorded)
+    return tl::unexpected<error>(std::move(recorded.error()));
   const auto condition = opened.condition;
   auto out = std::make_unique<running_node>(begun.supervisor, handles_of(begun.children), std::move(services),
                                             std::move(opened.store), std::move(opened.lock), std::move(opened.claim));
   watch_claim(out->claim(), options.data_dir, condition);
-  if (recorded)
-    out->record(std::move(recorded));
+  out->record(std::move(*recorded));
   begun.is_whole();
   return out;
 }

@@ -125,7 +125,7 @@ void adopt_renamed_slab(const config::node_config& options, const io::slab_spec&
 
 /// Opens the slab file of a rank. `slab`: its path and number of slots.
 result<void> keep_in_slab(const config::node_config& options, rank_parts& out, io::slab_spec slab,
-                          std::string engine_name, std::shared_ptr<const write_gate> gate) {
+                          thread_name engine_name, std::shared_ptr<const write_gate> gate) {
   auto& parts = *out.worker;
   auto& rules = parts.options;
   if (auto may = gate->check("open '" + slab.path.string() + "'"); !may)
@@ -141,7 +141,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   adopt_renamed_slab(options, wanted.slab, *gate);
   auto& engine = wanted.engine;
   engine = engine_options_of(options);
-  engine.name = std::move(engine_name);
+  engine.name = engine_name;
   engine.gate = gate;
   engine.max_buffers = static_cast<std::uint32_t>(parts.extents->info().bytes / parts.extents->info().extent_bytes);
   // One more buffer for scrubbing.
@@ -200,7 +200,8 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t nam
   slab.path = slab_path(options, ns, rank);
   slab.slots = config::slab_slots(storage.slab_bytes, out.worker->page_bytes);
   auto kept = keep_in_slab(options, out, std::move(slab),
-                           "io-" + std::to_string(namespace_index) + "-" + std::to_string(rank), std::move(gate));
+                           thread_name("io-").with(std::to_string(namespace_index) + "-" + std::to_string(rank)),
+                           std::move(gate));
   if (!kept)
     return tl::unexpected<error>(kept.error());
   return out;
@@ -228,7 +229,8 @@ result<rank_parts> open_made_rank(const config::node_config& options, const name
   slab.first_slots = first_slots;
   slab.spare_bytes = options.storage.spare_bytes;
   // The name is short because thread names have at most 15 characters.
-  if (auto kept = keep_in_slab(options, out, std::move(slab), "io-made-" + std::to_string(rank), std::move(gate));
+  if (auto kept = keep_in_slab(options, out, std::move(slab), thread_name("io-made-").with(std::to_string(rank)),
+                               std::move(gate));
       !kept)
     return tl::unexpected<error>(kept.error());
   return out;

@@ -14,32 +14,42 @@ std::filesystem::path recorded_trace(const std::filesystem::path& data_dir) {
 }
 
 trace_file::trace_file(std::filesystem::path path, std::shared_ptr<const request_recorder> recorder,
-                       std::shared_ptr<const write_gate> gate, duration interval)
-    : path_(std::move(path)), recorder_(std::move(recorder)), gate_(std::move(gate)) {
-  thread_ = std::thread([this, interval] {
-    bool complained = false;
-    for (bool last = false; !last;) {
-      {
-        std::unique_lock guard(mutex_);
-        last = changed_.wait_for(guard, interval, [&] { return ends_; });
-      }
-      const auto written = write();
-      // A closed gate is reported together with the claim.
-      const bool failed = !written && gate_->is_open();
-      if (failed && !complained)
-        log::get("node")->warn("recorded lookups cannot be written: {}", written.error().text);
-      complained = failed;
-    }
+                       std::shared_ptr<const write_gate> gate)
+    : path_(std::move(path)), recorder_(std::move(recorder)), gate_(std::move(gate)) {}
+
+result<std::unique_ptr<trace_file>> trace_file::start(std::filesystem::path path,
+                                                      std::shared_ptr<const request_recorder> recorder,
+                                                      std::shared_ptr<const write_gate> gate, duration interval) {
+  if (!recorder)
+    return nullptr;
+  std::unique_ptr<trace_file> made(new trace_file(std::move(path), std::move(recorder), std::move(gate)));
+  auto thread = serial_executor::start(thread_name("troupe-trace"), "the thread that writes recorded lookups");
+  if (!thread)
+    return tl::unexpected<error>(std::move(thread.error()));
+  made->thread_ = std::move(*thread);
+  const auto begun = made->thread_->repeat(interval, interval, [self = made.get()] {
+    self->write_and_report();
+    return true;
   });
+  if (!begun)
+    return tl::unexpected<error>(begun.error());
+  return made;
 }
 
 trace_file::~trace_file() {
-  {
-    const std::lock_guard guard(mutex_);
-    ends_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  if (!thread_)
+    return;
+  thread_->end();
+  write_and_report();
+}
+
+void trace_file::write_and_report() {
+  const auto written = write();
+  // A closed gate is reported together with the claim.
+  const bool failed = !written && gate_->is_open();
+  if (failed && !failing_)
+    log::get("node")->warn("recorded lookups cannot be written: {}", written.error().text);
+  failing_ = failed;
 }
 
 result<void> trace_file::write() const {

@@ -103,8 +103,8 @@ result<std::unique_ptr<listeners>> listeners::make(caf::actor_system& system, co
   const auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
   caf::actor_config config{&system.middleman().backend()};
   config.flags |= caf::abstract_actor::is_hidden_flag;
-  const auto made =
-      spawn_with_thread<dialer_actor>(system, config, "the thread that opens connections", broker, shared);
+  const auto made = spawn_with_thread<dialer_actor>(system, config, thread_name("troupe-dialer"),
+                                                    "the thread that opens connections", broker, shared);
   if (!made)
     return tl::unexpected<error>(made.error());
   out->dialer_ = caf::actor_cast<caf::io::middleman_actor>(*made);
