@@ -177,7 +177,7 @@ class run:
         self.out = log.with_suffix(".result")
         self.out.unlink(missing_ok=True)
         sys.stdout.flush()
-        self.child = os.fork()
+        self.process = self.child = os.fork()
         if self.child == 0:
             self._live(work, model, dict(options), connector, theirs, environment or {})
         theirs.close()

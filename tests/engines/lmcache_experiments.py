@@ -2,6 +2,7 @@
 
 import collections.abc
 import os
+import pathlib
 import signal
 import time
 
@@ -313,6 +314,12 @@ def versions_restart_copies(one):
     return versions_in_turns(one, NODE_COPIES, restarts=True)
 
 
+def remove_memory_of(process):
+    """The KV cache that LMCache puts into shared memory where the node copies: 1 GiB, which outlives a killed worker."""
+    for each in pathlib.Path("/dev/shm").glob(f"lmcache_kv_{process}_*"):
+        each.unlink()
+
+
 def die_while_storing(mode, pause):
     """In the engine's process: kills it when its worker has filled frames for its first store and is about to commit
     them; or, where the node copies, with its second store, so many seconds after it was given to the thread that sends:
@@ -354,7 +361,9 @@ def killed_while_storing(one, mode):
                 this.play(prompts, 24)
 
             run = one.start(dies, one.connector(made, mode=mode), packages=packages, **EXACT)
-            require(run.killed(), "the engine was not killed: it has stored nothing")
+            killed = run.killed()
+            remove_memory_of(run.process)
+            require(killed, "the engine was not killed: it has stored nothing")
             if requests_at(made, store) > before:
                 break
         require(requests_at(made, store) > before, "no worker was killed while it stored")

@@ -123,7 +123,7 @@ class fake_run:
     """An engine in a thread. Ends like an engine's process whose result is wrong."""
 
     def __init__(self, work, log, model, options, connector, environment=None):
-        self.log, self.error, self.out = log, None, None
+        self.log, self.error, self.out, self.process = log, None, None, 0
         log.write_text("")
         self.pipe = queue.Queue()
         self.pipe.said = queue.Queue()
