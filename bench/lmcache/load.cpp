@@ -1,5 +1,6 @@
-// Loads any server of LMCache's multi-process mode as clients of that protocol do: engine-driven, through shared
-// memory. bench/lmcache/run.py runs it. Prints one line of JSON.
+// Loads any server of LMCache's multi-process mode as clients of that protocol do: workers that copy through the
+// server's shared memory, and workers whose own memory the server copies. bench/lmcache/run.py runs it. Prints one line
+// of JSON.
 
 #include "lmcache/protocol/msgpack_reader.hpp"
 #include "lmcache/protocol/msgpack_writer.hpp"
@@ -13,12 +14,14 @@
 #include <cstring>
 #include <fcntl.h>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 #include <zmq.h>
 
@@ -281,38 +284,172 @@ void measure_lookups(void* context, const std::string& port, std::uint32_t clien
               static_cast<unsigned long long>(wrong.load()));
 }
 
-/// Stores prompts of 16 chunks, 4 MiB each, and reads them again.
-void measure_transfers(void* context, const std::string& port, std::uint32_t rounds) {
-  constexpr std::uint32_t hidden = 2048;
-  constexpr std::uint32_t chunks = 16;
-  worker one(context, port, hidden);
-  std::vector<std::byte> page(std::size_t{4} * chunk_tokens * hidden * 2, std::byte{7});
-  std::vector<std::string> keys;
-  for (std::uint32_t i = 0; i < rounds; ++i)
-    keys.push_back(key_of(100 + i, chunks * chunk_tokens, true, "t" + std::to_string(i)));
-  std::uint64_t stored = 0;
-  auto began = bench_clock::now();
-  for (const auto& key : keys)
-    stored += one.store(key, page);
-  const auto store_seconds = seconds_since(began);
-  double retrieve_seconds = 0;
-  std::uint64_t read = 0;
+/// A worker whose blocks the server copies itself: a KV cache in shared memory that it names when it registers, with
+/// tokens outside of heads, in blocks of 128 tokens, as vLLM's are on CPUs.
+class driven_worker {
+public:
+  /// Room for one request; the first block is the engine's placeholder.
+  driven_worker(void* context, const std::string& port, std::uint32_t hidden, std::uint32_t chunks)
+      : protocol(context, port), values_(hidden / 2), blocks_(chunks * blocks_per_chunk + 1) {
+    bytes_ = std::size_t{layers} * layer_elements() * 2;
+    name_ = "/troupe-bench-lmcache-" + std::to_string(::getpid());
+    const int file = ::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes_)) != 0)
+      stop_with("cannot make shared memory");
+    void* const at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    if (at == MAP_FAILED)
+      stop_with("cannot map shared memory");
+    std::memset(at, 7, bytes_);
+    memory_ = at;
+    instance = msgpack_writer().natural(static_cast<std::uint64_t>(::getpid())).take();
+    std::string handles = msgpack_writer().array(layers).take();
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      handles += extension(handle(layer));
+    msgpack_writer groups;
+    groups.array(1).map(6).text("engine_group_id").natural(0).text("layer_indices").array(layers);
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      groups.natural(layer);
+    groups.text("tokens_per_block").natural(block_tokens).text("sw_size_tokens").integer(-1);
+    groups.text("extra_object_group_tag").natural(0).text("recurrent_state").boolean(false);
+    protocol.call(1, {instance, handles, msgpack_writer().text("bench").take(), msgpack_writer().natural(1).take(),
+                      msgpack_writer().text("vllm").take(),
+                      msgpack_writer().map(1).text("kv_layout").text("NHD").take(), groups.take()});
+    msgpack_writer all;
+    all.array(1).array(blocks_ - 1);
+    for (std::uint32_t block = 1; block < blocks_; ++block)
+      all.natural(block);
+    all_blocks_ = all.take();
+  }
+  driven_worker(const driven_worker&) = delete;
+  driven_worker& operator=(const driven_worker&) = delete;
+  ~driven_worker() {
+    ::munmap(memory_, bytes_);
+    ::shm_unlink(name_.c_str());
+  }
+
+  bool store(const std::string& key) {
+    return is_done(protocol.call(6, {key, instance, all_blocks_, msgpack_writer().bytes("").take()}));
+  }
+  bool retrieve(const std::string& key) {
+    return is_done(protocol.call(
+        7, {key, instance, all_blocks_, msgpack_writer().bytes("").take(), msgpack_writer().natural(0).take()}));
+  }
+
+private:
+  static constexpr std::uint32_t layers = 4;
+  static constexpr std::uint32_t block_tokens = 128;
+  static constexpr std::uint32_t blocks_per_chunk = chunk_tokens / block_tokens;
+
+  /// The answer is the bytes of an event, and whether it was done.
+  static bool is_done(const std::string& answer) { return answer.ends_with('\xc3'); }
+  std::uint64_t layer_elements() const { return std::uint64_t{blocks_} * 2 * block_tokens * values_; }
+
+  std::string handle(std::uint32_t layer) const {
+    const std::array<std::uint64_t, 5> sizes{blocks_, 2, block_tokens, 1, values_};
+    msgpack_writer out;
+    out.map(5).text("type").text("cpu_shm").text("version").natural(1).text("metadata").map(5);
+    out.text("dtype").text("bfloat16").text("shape").array(sizes.size());
+    for (const auto size : sizes)
+      out.natural(size);
+    out.text("stride").array(sizes.size());
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      std::uint64_t stride = 1;
+      for (auto k = i + 1; k < sizes.size(); ++k)
+        stride *= sizes[k];
+      out.natural(stride);
+    }
+    out.text("storage_offset").natural(layer * layer_elements()).text("device_uuid").text("cpu");
+    out.text("shm_name").text(name_).text("nbytes").natural(bytes_);
+    return out.take();
+  }
+
+  /// An extension of type 1 with up to 65,535 bytes.
+  static std::string extension(const std::string& of) {
+    std::string out = "\xc8";
+    out.push_back(static_cast<char>(of.size() >> 8U));
+    out.push_back(static_cast<char>(of.size() & 0xffU));
+    out.push_back('\x01');
+    return out + of;
+  }
+
+public:
+  client protocol;
+  std::string instance;
+
+private:
+  std::uint32_t values_;
+  std::uint32_t blocks_;
+  std::size_t bytes_ = 0;
+  std::string name_;
+  void* memory_ = nullptr;
+  std::string all_blocks_;
+};
+
+/// Prompts of so many chunks, which are stored and read again, one after the other.
+struct transfer_load {
+  std::uint32_t chunks = 0;
+  std::uint32_t hidden = 0;
+  std::uint32_t rounds = 0;
+  /// The number of the first prompt: those with the same number are the same.
+  std::uint32_t first = 0;
+
+  std::uint64_t page_bytes() const { return std::uint64_t{4} * chunk_tokens * hidden * 2; }
+  std::string key(std::uint32_t round, bool of_worker) const {
+    return key_of(100 + first + round, chunks * chunk_tokens, of_worker, request(round));
+  }
+  static std::string request(std::uint32_t round) { return "t" + std::to_string(round); }
+};
+
+/// `store` and `retrieve` take a key, and return the number of moved bytes.
+template <class Store, class Retrieve>
+void measure_transfers(void* context, const std::string& port, const transfer_load& load, Store store,
+                       Retrieve retrieve) {
+  std::vector<double> stores;
+  std::vector<double> retrieves;
+  std::uint64_t wrong = 0;
+  const auto all_bytes = load.chunks * load.page_bytes();
+  const auto timed = [&](auto& moves, const std::string& key, std::vector<double>& times) {
+    const auto began = bench_clock::now();
+    wrong += moves(key) == all_bytes ? 0U : 1U;
+    times.push_back(seconds_since(began));
+  };
+  for (std::uint32_t i = 0; i < load.rounds; ++i)
+    timed(store, load.key(i, true), stores);
   client scheduler(context, port);
-  for (std::uint32_t i = 0; i < rounds; ++i) {
+  for (std::uint32_t i = 0; i < load.rounds; ++i) {
     // LMCache reads only chunks that a lookup has locked.
-    const auto request = "t" + std::to_string(i);
-    const auto name = msgpack_writer().text(request).take();
-    scheduler.call(8, {key_of(100 + i, chunks * chunk_tokens, false, request), msgpack_writer().natural(1).take()});
+    const auto name = msgpack_writer().text(load.request(i)).take();
+    scheduler.call(8, {load.key(i, false), msgpack_writer().natural(1).take()});
     while (scheduler.call(9, {name}).empty()) {
     }
-    began = bench_clock::now();
-    read += one.retrieve(keys[i], page);
-    retrieve_seconds += seconds_since(began);
+    timed(retrieve, load.key(i, true), retrieves);
     scheduler.call(13, {name});
   }
-  std::printf("{\"store_gb_per_s\": %.3f, \"retrieve_gb_per_s\": %.3f, \"stored\": %llu, \"read\": %llu}\n",
-              static_cast<double>(stored) / store_seconds / 1e9, static_cast<double>(read) / retrieve_seconds / 1e9,
-              static_cast<unsigned long long>(stored), static_cast<unsigned long long>(read));
+  std::printf("{");
+  for (const auto& [name, times] : {std::pair("store", &stores), std::pair("retrieve", &retrieves)}) {
+    const auto seconds = std::accumulate(times->begin(), times->end(), 0.0);
+    std::printf("\"%s_gb_per_s\": %.3f, \"%s_p50_ms\": %.4f, \"%s_p99_ms\": %.4f, ", name,
+                static_cast<double>(all_bytes) * load.rounds / seconds / 1e9, name, 1e3 * at_share(*times, 0.5), name,
+                1e3 * at_share(*times, 0.99));
+  }
+  std::printf("\"wrong\": %llu}\n", static_cast<unsigned long long>(wrong));
+}
+
+void measure_worker_copies(void* context, const std::string& port, const transfer_load& load) {
+  worker one(context, port, load.hidden);
+  std::vector<std::byte> page(load.page_bytes(), std::byte{7});
+  measure_transfers(
+      context, port, load, [&](const std::string& key) { return one.store(key, page); },
+      [&](const std::string& key) { return one.retrieve(key, page); });
+}
+
+void measure_node_copies(void* context, const std::string& port, const transfer_load& load) {
+  driven_worker one(context, port, load.hidden, load.chunks);
+  const auto all = load.chunks * load.page_bytes();
+  measure_transfers(
+      context, port, load, [&](const std::string& key) { return one.store(key) ? all : 0; },
+      [&](const std::string& key) { return one.retrieve(key) ? all : 0; });
 }
 
 } // namespace
@@ -326,10 +463,13 @@ int main(int count, char** words) {
   else if (x.size() == 5 && (x[0] == "lookup" || x[0] == "lookup-echo")) {
     const auto stored = x[0] == "lookup" ? storing(context, x[1], number(3)) : nullptr;
     measure_lookups(context, x[1], number(2), number(3), std::stod(x[4]));
-  } else if (x.size() == 3 && x[0] == "transfer")
-    measure_transfers(context, x[1], static_cast<std::uint32_t>(std::stoul(x[2])));
+  } else if (x.size() == 6 && x[0] == "worker-copies")
+    measure_worker_copies(context, x[1], {number(2), number(3), number(4), number(5)});
+  else if (x.size() == 6 && x[0] == "node-copies")
+    measure_node_copies(context, x[1], {number(2), number(3), number(4), number(5)});
   else
-    stop_with("usage: troupe-bench-lmcache lookup PORT CLIENTS TOKENS SECONDS | transfer PORT ROUNDS | "
+    stop_with("usage: troupe-bench-lmcache lookup PORT CLIENTS TOKENS SECONDS | "
+              "worker-copies PORT CHUNKS HIDDEN PROMPTS FIRST | node-copies PORT CHUNKS HIDDEN PROMPTS FIRST | "
               "echo PORT TOKENS | lookup-echo PORT CLIENTS TOKENS SECONDS");
   zmq_ctx_term(context);
 }

@@ -9,6 +9,7 @@ import os
 import pathlib
 import pickle
 import random
+import signal
 import sys
 import time
 import traceback
@@ -119,6 +120,12 @@ class engine:
         """Sends a remark to the experiment."""
         return self.pipe.recv()
 
+    def steps_until_said(self):
+        """Runs steps without a request until the experiment says something."""
+        while not self.pipe.poll():
+            self.idle_steps(1, 0.1)
+        return self.wait()
+
     def say(self, what):
         self.pipe.send(what)
 
@@ -165,12 +172,12 @@ class run:
     """A started engine and its output."""
 
     def __init__(self, work, log, model, options, connector, environment=None):
-        self.log = log
+        self.log, self.code = log, None
         self.pipe, theirs = multiprocessing.Pipe()
         self.out = log.with_suffix(".result")
         self.out.unlink(missing_ok=True)
         sys.stdout.flush()
-        self.child = os.fork()
+        self.process = self.child = os.fork()
         if self.child == 0:
             self._live(work, model, dict(options), connector, theirs, environment or {})
         theirs.close()
@@ -185,6 +192,9 @@ class run:
             os.environ.update(environment)
             if options.pop("elsewhere", False):
                 leave_process_namespace()
+            if packages := options.pop("packages", None):
+                # Before those of this environment: vLLM is the same, and what comes with it.
+                sys.path.insert(0, str(packages))
             one = engine(model, options, connector, pipe)
             result = work(one)
             one.close()
@@ -212,10 +222,10 @@ class run:
             raise RuntimeError(f"an engine died; {self._tail()}") from None
 
     def _ended(self):
-        pid, _ = os.waitpid(self.child, os.WNOHANG)
+        pid, status = os.waitpid(self.child, os.WNOHANG)
         if pid:
             self._sweep()
-            self.child = None
+            self.child, self.code = None, os.waitstatus_to_exitcode(status)
         return pid != 0
 
     def _sweep(self):
@@ -225,7 +235,7 @@ class run:
         except ProcessLookupError:
             pass
 
-    def result(self):
+    def _wait_for_end(self):
         deadline = time.monotonic() + ENGINE_SECONDS
         while self.child is not None and not self._ended():
             if time.monotonic() > deadline:
@@ -234,6 +244,14 @@ class run:
                 self.child = None
                 raise RuntimeError(f"an engine did not end in {ENGINE_SECONDS} s; {self._tail()}")
             time.sleep(0.05)
+
+    def killed(self):
+        """Waits for an engine that kills itself: whether it did."""
+        self._wait_for_end()
+        return self.code == -signal.SIGKILL
+
+    def result(self):
+        self._wait_for_end()
         if not self.out.exists():
             raise RuntimeError(f"an engine died; {self._tail()}")
         return pickle.loads(self.out.read_bytes())

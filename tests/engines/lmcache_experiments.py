@@ -1,6 +1,9 @@
 """Experiments with LMCache's own connectors, unchanged, against a node in the place of LMCache's server."""
 
 import collections.abc
+import os
+import pathlib
+import signal
 import time
 
 import engines
@@ -16,8 +19,8 @@ HEARTBEAT_SECONDS = 1.0
 # LMCache's connector, and the one inside vLLM, which takes its adapters from the package lmcache.
 OWN, BUILT_IN = "lmcache.integration.vllm.lmcache_mp_connector", None
 
-# The mode in which the node copies: the default with GPUs, but not with CPUs.
-NODE_COPIES = "lmcache_driven"
+# The mode in which the node copies: the default with GPUs, but not with CPUs. Then workers do.
+NODE_COPIES, WORKERS_COPY = "lmcache_driven", "auto"
 
 experiments, experiment = collection()
 
@@ -31,6 +34,9 @@ def prepare():
 
 
 class lab(any_lab):
+    # The packages of a second version of LMCache.
+    beside = None
+
     def node(self, name, **settings):
         return super().node("lmcache-" + name, lmcache=True, **settings)
 
@@ -39,6 +45,11 @@ class lab(any_lab):
         for each in self.nodes:
             each.stop()
         super().end_nodes(all_of_them)
+
+    def both_versions(self):
+        """Where the packages of either version are; None for those of this environment."""
+        require(self.beside is not None, "there is no second version of LMCache; --beside names its packages")
+        return None, self.beside
 
     def connector(self, to, module=OWN, policy="recompute", mode="auto"):
         out = {"kv_connector": "LMCacheMPConnector", "kv_role": "kv_both", "kv_load_failure_policy": policy,
@@ -182,6 +193,204 @@ def damaged_pages(one):
     require(hits > 0, "nothing was found")
     require("is damaged" in made.log(), "the node does not say that a page is damaged: the damage was not met")
     return hits, f"{damaged} of {pages} pages damaged"
+
+
+# -- two versions of LMCache at one node -------------------------------------------------------------------------------
+
+# What each of two engines plays first; then it plays what the other one has played.
+HALVES = [engines.random_prompts(seed, 2, PROMPT) for seed in (21, 22)]
+FULL_HALF = len(HALVES[0]) * (PROMPT // CHUNK * CHUNK)
+
+
+def versions_at(made):
+    """The versions that the messages of connected clients have shown."""
+    known = {each["version"] for each in made.status().get("lmcache", {}).get("clients", [])}
+    return known - {"0.5.6 or 0.5.7"}
+
+
+def require_both_versions(made):
+    known = versions_at(made)
+    require(known == {"0.5.6", "0.5.7"}, f"the node has seen clients of {', '.join(sorted(known)) or 'no version'}")
+
+
+def number_at(made, name):
+    return int(made.samples().get(f"troupe_lmcache_{name}", 0))
+
+
+def requests_at(made, operation):
+    return number_at(made, f'requests_total{{operation="{operation}"}}')
+
+
+def require_copier(made, mode):
+    """Requires that the node has copied, or that workers have: not both, and not neither."""
+    by_node = {name: requests_at(made, name) for name in ("store", "retrieve")}
+    by_workers = {name: requests_at(made, name) for name in ("prepare_store", "prepare_retrieve")}
+    wanted, others = (by_node, by_workers) if mode == NODE_COPIES else (by_workers, by_node)
+    require(sum(wanted.values()) > 0 and sum(others.values()) == 0, f"requests to copy: {by_node}, {by_workers}")
+
+
+def until(holds, sentence, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        require(time.monotonic() < deadline, sentence)
+        time.sleep(0.2)
+
+
+def play_until_found(one, prompts):
+    """Outputs of all attempts; more than one if the worker has not registered again. The engine's own prefix cache is
+    empty in each."""
+    attempts, before = [], one.hits()
+    for _ in range(40):
+        one.llm.reset_prefix_cache()
+        attempts.append(one.play(prompts, 24))
+        one.idle_steps(5, 0.1)
+        if one.hits() > before:
+            break
+    return attempts, one.hits() - before
+
+
+def versions_in_turns(one, mode, restarts=False):
+    """An engine of each version at one node. Each of them finds what the other one has stored, all of it."""
+    made = one.node("versions").start()
+
+    def work(this):
+        this.say("ready")
+        first = this.play(this.wait(), 24)
+        this.idle_steps()
+        this.say(this.hits())
+        return first, *play_until_found(this, this.steps_until_said())
+
+    runs = [one.start(work, one.connector(made, mode=mode), packages=packages, **EXACT)
+            for packages in one.both_versions()]
+    for each, prompts in zip(runs, HALVES):
+        require(each.hear() == "ready", "an engine is not ready")
+        each.say(prompts)
+    early = [each.hear() for each in runs]
+    require(early == [0, 0], f"{early} hits in an empty cache")
+    require_both_versions(made)
+    stored = number_at(made, "stored_pages_total")
+    chunks = 2 * FULL_HALF // CHUNK
+    require(stored == chunks, f"{stored} pages of {chunks} were stored")
+    if restarts:
+        made.kill()
+        made.start()
+        until(lambda: number_at(made, "instances") == len(runs), "workers do not register again")
+        time.sleep(2 * HEARTBEAT_SECONDS)
+    for each, prompts in zip(runs, reversed(HALVES)):
+        each.say(prompts)
+    results = [each.result() for each in runs]
+    for number, (first, attempts, _) in enumerate(results):
+        require_equal(first, one.baseline(HALVES[number], **EXACT), ROUNDING)
+        for outputs in attempts:
+            require_equal(outputs, one.baseline(HALVES[1 - number], **EXACT), ROUNDING)
+    hits = [found for _, _, found in results]
+    require(hits == [FULL_HALF] * 2, f"{hits} tokens of {FULL_HALF} each were found")
+    # Nothing was stored since, so each engine has found pages of the other one.
+    stored = number_at(made, "stored_pages_total") - (0 if restarts else stored)
+    require(stored == 0, f"{stored} pages were stored a second time")
+    retrieved = number_at(made, "retrieved_pages_total")
+    require(retrieved == chunks, f"{retrieved} pages of {chunks} were read")
+    require_copier(made, mode)
+    return sum(hits), f"{hits[0]} and {hits[1]}; {retrieved} pages read, none stored twice"
+
+
+@experiment("LMCache 0.5.6 and 0.5.7 at one node: each finds what the other has stored")
+def versions(one):
+    return versions_in_turns(one, WORKERS_COPY)
+
+
+@experiment("the same where the node copies")
+def versions_copies(one):
+    return versions_in_turns(one, NODE_COPIES)
+
+
+@experiment("both versions, and kill -9 of the node between storing and finding: the engines continue")
+def versions_restart(one):
+    return versions_in_turns(one, WORKERS_COPY, restarts=True)
+
+
+@experiment("the same where the node copies")
+def versions_restart_copies(one):
+    return versions_in_turns(one, NODE_COPIES, restarts=True)
+
+
+def remove_memory_of(process):
+    """The KV cache that LMCache puts into shared memory where the node copies: 1 GiB, which outlives a killed worker."""
+    for each in pathlib.Path("/dev/shm").glob(f"lmcache_kv_{process}_*"):
+        each.unlink()
+
+
+def die_while_storing(mode, pause):
+    """In the engine's process: kills it when its worker has filled frames for its first store and is about to commit
+    them; or, where the node copies, with its second store, so many seconds after it was given to the thread that sends:
+    by then the first one was sent."""
+    if mode == NODE_COPIES:
+        from lmcache.v1.multiprocess.transfer_context.worker_transfer import LMCacheDrivenTransferContext as context
+
+        send, sent = context.submit_store, []
+
+        def send_and_die(*arguments, **named):
+            sent.append(send(*arguments, **named))
+            if len(sent) > 1:
+                time.sleep(pause)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return sent[-1]
+
+        context.submit_store = send_and_die
+    else:
+        from lmcache.v1.multiprocess.transfer_context.shm import EngineDrivenContextShm as context
+
+        context.commit_store = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_while_storing(one, mode):
+    """For each version: its worker dies while it stores. The other version finds no page that was not published, and
+    stores what is missing; then the first one finds all of it."""
+    made = one.node("killed").start()
+    found, remarks = 0, []
+    both = one.both_versions()
+    store = "store" if mode == NODE_COPIES else "prepare_store"
+    for number, packages in enumerate(both):
+        prompts = HALVES[number]
+
+        before, stored = requests_at(made, store), number_at(made, "stored_pages_total")
+        # A busy machine may not send the store in time.
+        for pause in (0, 0.002, 0.02):
+            def dies(this, prompts=prompts, pause=pause):
+                die_while_storing(mode, pause)
+                this.play(prompts, 24)
+
+            run = one.start(dies, one.connector(made, mode=mode), packages=packages, **EXACT)
+            killed = run.killed()
+            remove_memory_of(run.process)
+            require(killed, "the engine was not killed: it has stored nothing")
+            if requests_at(made, store) > before:
+                break
+        require(requests_at(made, store) > before, "no worker was killed while it stored")
+        until(lambda: number_at(made, "instances") == 0, "the worker that was killed is registered still")
+        left = number_at(made, "stored_pages_total") - stored
+        require(mode == NODE_COPIES or left == 0, f"{left} pages were published that no worker had committed")
+        hits = []
+        for each in (both[1 - number], packages):
+            outputs, got = one.played(made, prompts=prompts, mode=mode, packages=each, **EXACT)
+            require_equal(outputs, one.baseline(prompts, **EXACT), ROUNDING)
+            hits.append(got)
+        require(hits[0] == left * CHUNK, f"{hits[0]} tokens were found, and {left} pages were stored")
+        require(hits[1] == FULL_HALF, f"{hits[1]} tokens of {FULL_HALF} were found")
+        found += hits[1]
+        remarks.append(str(left))
+    require_copier(made, mode)
+    return found, f"{' and '.join(remarks)} pages by those that were killed"
+
+
+@experiment("a worker of either version dies by kill -9 before it commits: nothing of it is found")
+def versions_killed(one):
+    return killed_while_storing(one, WORKERS_COPY)
+
+
+@experiment("a worker of either version dies by kill -9 when the node copies for it: right, or not found")
+def versions_killed_copies(one):
+    return killed_while_storing(one, NODE_COPIES)
 
 
 __all__ = ["experiments", "gaps", "lab", "prepare", "wrong"]

@@ -68,6 +68,11 @@ class node:
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
                 for line in lines if line and not line.startswith("#")}
 
+    def status(self):
+        """The document that `troupe status --json` prints."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/v1/status", timeout=60) as answer:
+            return json.load(answer)
+
     def log(self):
         return (self.directory / "log").read_text(errors="replace")
 

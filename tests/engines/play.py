@@ -3,7 +3,8 @@
 logprobs are those of a run without a connector ("logprobs": the largest difference, see ROUNDING in experiments.py).
 Exits with 1 if one of them fails.
 
-play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--with lmcache] [--list] [EXPERIMENT…]
+play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--with lmcache [--beside PACKAGES]] [--list]
+        [EXPERIMENT…]
 
 Runs in an environment with vLLM for CPUs, which scripts/engines makes.
 """
@@ -25,6 +26,8 @@ def main():
     parser.add_argument("--work", help="where models, nodes and logs of engines lie, in a folder for each run")
     parser.add_argument("--with", dest="which", choices=("troupe", "lmcache"), default="troupe",
                         help="whose connector: Troupe's, or LMCache's own")
+    parser.add_argument("--beside", type=pathlib.Path,
+                        help="site-packages with a second version of LMCache, for the experiments with two")
     parser.add_argument("--list", action="store_true", help="say what there is, and do nothing")
     parser.add_argument("experiments", nargs="*", help="all, if none is named")
     arguments = parser.parse_args()
@@ -57,6 +60,8 @@ def main():
     if arguments.which == "lmcache":
         prepare()
     one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
+    if arguments.beside:
+        one.beside = arguments.beside.resolve()
     print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {one.directory}/logs",
           flush=True)
     print(f"{'experiment':24} {'external hits':>13}  equal   logprobs  seconds", flush=True)

@@ -59,6 +59,8 @@ class fake_node:
     def samples(self):
         return {}
 
+    status = samples
+
     def log(self):
         return ""
 
@@ -111,6 +113,8 @@ class fake_engine:
     def wait(self):
         return self.pipe.get(timeout=60)
 
+    steps_until_said = wait
+
     def say(self, what):
         self.pipe.said.put(what)
 
@@ -119,7 +123,7 @@ class fake_run:
     """An engine in a thread. Ends like an engine's process whose result is wrong."""
 
     def __init__(self, work, log, model, options, connector, environment=None):
-        self.log, self.error, self.out = log, None, None
+        self.log, self.error, self.out, self.process = log, None, None, 0
         log.write_text("")
         self.pipe = queue.Queue()
         self.pipe.said = queue.Queue()
@@ -155,6 +159,10 @@ class fake_run:
         self._raise()
         return self.out
 
+    def killed(self):
+        self.thread.join()
+        return True
+
 
 def no_handle():
     half = mock.MagicMock()
@@ -172,6 +180,8 @@ class Experiments(unittest.TestCase):
         for patch in (mock.patch.object(engines, "run", fake_run), mock.patch.object(experiments, "node", fake_node),
                       mock.patch.object(experiments, "time", clock),
                       mock.patch.object(lmcache_experiments, "time", clock),
+                      mock.patch.object(lmcache_experiments, "die_while_storing", lambda *_: None),
+                      mock.patch.object(lmcache_experiments.lab, "beside", "packages"),
                       mock.patch.object(experiments, "halves", lambda one: (no_handle(), no_handle())),
                       mock.patch.object(experiments, "groups_of", lambda one: 3),
                       mock.patch.object(experiments.tiny_model, "write", self.model),
@@ -234,7 +244,11 @@ class Experiments(unittest.TestCase):
                 (experiments, "own-process", "front-end's process"),
                 (experiments, "synchronous-loads", "beside forward passes"),
                 (lmcache_experiments, "node-copies", "got no request to copy"),
-                (lmcache_experiments, "damaged-pages", "damage was not met")):
+                (lmcache_experiments, "damaged-pages", "damage was not met"),
+                (lmcache_experiments, "versions", "clients of no version"),
+                (lmcache_experiments, "versions-copies", "clients of no version"),
+                (lmcache_experiments, "versions-killed", "no worker was killed while it stored"),
+                (lmcache_experiments, "versions-killed-copies", "no worker was killed while it stored")):
             self.assertIn(reason, self.outcome(module, name) or "it passes", name)
 
 
