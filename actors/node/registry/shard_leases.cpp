@@ -213,10 +213,12 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   if (!uses)
     return namespaces_.refuse(uses.error());
   namespaces_.at(*ns).count_lookup(request.keys.size(), used_.size());
-  if (!request.each)
+  // A lookup of each key is one of several, for groups of layers, so it is no request of a recorded trace.
+  if (!request.each) {
     count_match(*ns, request, now);
-  if (namespaces_.options().recorder)
-    record(namespaces_.at(*ns), request, now);
+    if (namespaces_.options().recorder)
+      record(namespaces_.at(*ns), request, now);
+  }
   reply.matched = static_cast<std::uint32_t>(used_.size());
   reply.uses = *uses;
   if (request.report_on_disk)
