@@ -224,7 +224,8 @@ public:
 private:
   static grouped_options options() {
     const auto group = [](group_kind kind, std::uint32_t window, std::uint32_t table) {
-      return page_group{.kind = kind, .tokens = window, .block_tokens = block_tokens, .tables = {table}, .ns = {1, table}};
+      return page_group{
+          .kind = kind, .tokens = window, .block_tokens = block_tokens, .tables = {table}, .ns = {1, table}};
     };
     grouped_options out;
     out.groups = {group(group_kind::full, 0, 0), group(group_kind::window, 1024, 1), group(group_kind::window, 4096, 2),

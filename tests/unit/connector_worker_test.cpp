@@ -504,7 +504,8 @@ TEST_CASE("a load between steps with an id is named as received, and reported pa
   CHECK(harness.state.sessions() == 0);
 }
 
-TEST_CASE("a load between steps that cannot begin is named as received and failed, whatever its blocks", "[connector]") {
+TEST_CASE("a load between steps that cannot begin is named as received and failed, whatever its blocks",
+          "[connector]") {
   worker_harness harness;
   auto load = make_load(7, "a", 2, 10);
   load.id = 4;

@@ -478,8 +478,13 @@ TEST_CASE("lookup of each key: a shard that fails, is silent or answers without 
 
 TEST_CASE("lookup of each key: peers are not asked", "[lookup_state]") {
   finder s(1);
-  lookup_state::binding node{.owner = 77, .ticket_stream = 2, .ns = test_namespace, .shard_count = 1,
-                             .batch_keys_max = 512, .lease_max = std::chrono::seconds(60), .has_peers = true};
+  lookup_state::binding node{.owner = 77,
+                             .ticket_stream = 2,
+                             .ns = test_namespace,
+                             .shard_count = 1,
+                             .batch_keys_max = 512,
+                             .lease_max = std::chrono::seconds(60),
+                             .has_peers = true};
   s.state.bind(node);
   s.state.start(find_each(4), t0);
   const auto asked = s.one<lookup_match>();
