@@ -13,9 +13,9 @@
 
 namespace troupe::test {
 
-/// The names in its first column. A star at the end of one stands for any text.
-inline std::vector<std::string> documented_threads() {
-  std::ifstream file(std::filesystem::path(TROUPE_SOURCE_DIR) / "docs/architecture.md");
+/// The names in its first column, for the sources in `root`. A star at the end of one stands for any text.
+inline std::vector<std::string> documented_threads(const std::filesystem::path& root) {
+  std::ifstream file(root / "docs/architecture.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::regex name("`([^`]+)`");
   std::vector<std::string> out;

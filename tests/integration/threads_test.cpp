@@ -42,7 +42,7 @@ TEST_CASE("threads: those of a node are all in the documentation") {
   const std::string trace = "loogle:2,256,4,64";
   check_clean(nodes.replay(0, trace), nodes.shape);
   check_clean(nodes.replay(1, trace), nodes.shape);
-  const auto table = documented_threads();
+  const auto table = documented_threads(TROUPE_SOURCE_DIR);
   REQUIRE(table.size() > 20);
   for (std::size_t i = 0; i < 2; ++i) {
     const auto names = threads_of(nodes.node(i).program().id());

@@ -52,7 +52,7 @@ TEST_CASE("threads: the documentation lists each name that the sources set, and 
     WARN("skipped: the sources are not at " << TROUPE_SOURCE_DIR);
     return;
   }
-  const auto listed = documented_threads();
+  const auto listed = documented_threads(TROUPE_SOURCE_DIR);
   std::set<std::string> table;
   for (const auto& x : listed)
     if (is_own(x)) {
