@@ -89,6 +89,7 @@ public:
   sim_worker_half(world& w, cache& c, std::uint32_t worker);
 
   result<void> register_kv_caches(const kv_cache_view&) override { return {}; }
+  result<void> register_groups(const std::vector<kv_cache_view>&) override { return {}; }
   result<void> unregister_kv_caches() override { return {}; }
   result<void> attached() const override { return {}; }
   void bind_connector_metadata(connector::connector_metadata metadata) override;

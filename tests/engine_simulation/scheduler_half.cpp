@@ -94,8 +94,8 @@ connector_metadata sim_scheduler_half::build_connector_meta(const connector::sch
       if (world_.has(defect::store_before_computed))
         x.scheduled_tokens += world_.p.page_tokens();
       else if (x.resumed && state_.find(x.id) != nullptr) {
-        auto& list = lists.emplace_back(x.blocks.rbegin(), x.blocks.rend());
-        list.insert(list.end(), x.blocks.begin(), x.blocks.end());
+        auto& list = lists.emplace_back(x.blocks.blocks.rbegin(), x.blocks.blocks.rend());
+        list.insert(list.end(), x.blocks.blocks.begin(), x.blocks.blocks.end());
         x.blocks = list;
       }
     }
@@ -108,7 +108,7 @@ connector_metadata sim_scheduler_half::build_connector_meta(const connector::sch
     lists.reserve(fresh.size() + cached.size());
     for (auto* part : {&fresh, &cached})
       for (auto& x : *part) {
-        auto& list = lists.emplace_back(x.blocks.begin(), x.blocks.end());
+        auto& list = lists.emplace_back(x.blocks.blocks.begin(), x.blocks.blocks.end());
         if (!list.empty())
           std::replace(list.begin(), list.end(), null_block, list.back());
         x.blocks = list;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "actors/cluster/etcd/etcd_protocol.hpp"
-#include "messages/cluster_messages.hpp"
 
 #include <cstddef>
 #include <map>
