@@ -23,7 +23,7 @@ std::uint32_t grouped_request::pages_to_look_up() const noexcept {
   return std::min(static_cast<std::uint32_t>(keys_.keys().size()), (known - 1) / page_tokens_);
 }
 
-// -- lookup ------------------------------------------------------------------------------------------------------------
+// -- lookup -----------------------------------------------------------------------------------------------------------
 
 void grouped_request::begin_lookup(std::uint32_t pages, timestamp now) {
   const auto missed = lookup_.missed;
@@ -85,7 +85,7 @@ hit_sources grouped_request::sources(std::uint32_t first, std::uint32_t last) co
   return out;
 }
 
-// -- blocks ------------------------------------------------------------------------------------------------------------
+// -- blocks -----------------------------------------------------------------------------------------------------------
 
 void grouped_request::set_tables(const block_tables& blocks) {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -204,7 +204,7 @@ void grouped_request::preempt() {
     table.clear();
 }
 
-// -- stores ------------------------------------------------------------------------------------------------------------
+// -- stores -----------------------------------------------------------------------------------------------------------
 
 void grouped_request::grow() {
   for (auto& its : pages_) {
@@ -275,8 +275,8 @@ void grouped_request::take_group(std::uint32_t group, std::uint32_t computed_bef
 }
 
 std::vector<grouped_request::page_store> grouped_request::take_stores(std::uint32_t computed_before,
-                                                                      std::uint32_t computed_after,
-                                                                      std::uint32_t limit, std::uint32_t attempts_max) {
+                                                                      std::uint32_t computed_after, std::uint32_t limit,
+                                                                      std::uint32_t attempts_max) {
   std::vector<page_store> out;
   if (!usable_ || phase_ != phase::active || limit == 0)
     return out;
@@ -308,9 +308,8 @@ std::vector<grouped_request::page_store> grouped_request::take_states(std::span<
         continue;
       std::vector<block_id> blocks;
       for (const auto t : groups_[g].tables) {
-        const auto own = std::find_if(offers.begin(), offers.end(), [&](const state_offer& x) {
-          return x.table == t && x.tokens == lead.tokens;
-        });
+        const auto own = std::find_if(offers.begin(), offers.end(),
+                                      [&](const state_offer& x) { return x.table == t && x.tokens == lead.tokens; });
         if (own != offers.end())
           blocks.push_back(own->block);
       }

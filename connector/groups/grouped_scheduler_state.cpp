@@ -43,7 +43,7 @@ grouped_request* grouped_scheduler_state::track(const engine_request& request) {
   return &x;
 }
 
-// -- lookups -----------------------------------------------------------------------------------------------------------
+// -- lookups ----------------------------------------------------------------------------------------------------------
 
 void grouped_scheduler_state::on_new_request(const engine_request& request, timestamp now) {
   const bool crowded = by_name_.size() >= options_.early_lookups_max;
@@ -110,8 +110,8 @@ void grouped_scheduler_state::decide(grouped_request& x, std::uint32_t computed_
   search.hit = x.longest(pages);
   search.hit_on_disk = x.tiers_of(search.hit);
   const auto whole = search.hit;
-  const auto worth = pace_.worth_loading(computed_tokens / options_.page_tokens, search.hit, search.hit_on_disk,
-                                         options_.page_tokens);
+  const auto worth =
+      pace_.worth_loading(computed_tokens / options_.page_tokens, search.hit, search.hit_on_disk, options_.page_tokens);
   if (worth < search.hit) {
     search.hit = x.longest(worth);
     search.hit_on_disk = x.tiers_of(search.hit);
@@ -205,7 +205,7 @@ void grouped_scheduler_state::update_state_after_alloc(std::string_view request,
     release_leases(*x); // the result is not used: the engine has the tokens itself, or computes them
 }
 
-// -- steps -------------------------------------------------------------------------------------------------------------
+// -- steps ------------------------------------------------------------------------------------------------------------
 
 connector_metadata grouped_scheduler_state::build_connector_meta(const scheduler_output& step, timestamp now) {
   connector_metadata out;
@@ -307,7 +307,7 @@ bool grouped_scheduler_state::request_finished(std::string_view request) {
   return loading;
 }
 
-// -- reports -----------------------------------------------------------------------------------------------------------
+// -- reports ----------------------------------------------------------------------------------------------------------
 
 void grouped_scheduler_state::update_connector_output(const worker_output& output, timestamp now) {
   for (const auto& outcome : output.stores) {

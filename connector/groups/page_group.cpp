@@ -8,7 +8,8 @@ namespace troupe::connector {
 
 namespace {
 
-result<void> check(const page_group& group, std::size_t number, std::uint32_t page_tokens, std::set<std::uint32_t>& seen) {
+result<void> check(const page_group& group, std::size_t number, std::uint32_t page_tokens,
+                   std::set<std::uint32_t>& seen) {
   const auto fault = [&](const std::string& what) {
     return fail(errc::invalid_argument, "group " + std::to_string(number) + ": " + what);
   };
