@@ -150,7 +150,10 @@ matched_tokens grouped_scheduler_state::get_num_new_matched_tokens(const engine_
   if (!x.may_load())
     return nothing;
   auto& search = x.search();
-  if (search.now != lookup_status::none && search.hit > 0 && now >= search.fresh_until) {
+  if (search.now == lookup_status::under_way && (search.waiting == 0 || now - search.since >= options_.lookup_patience))
+    decide(x, computed_tokens);
+  // Also of a hit that was decided just now: some answers may have waited long for others, or for the engine.
+  if (search.now == lookup_status::decided && search.hit > 0 && now >= search.fresh_until) {
     release_leases(x);
     const auto missed = search.missed + 1;
     search = {};
@@ -163,8 +166,6 @@ matched_tokens grouped_scheduler_state::get_num_new_matched_tokens(const engine_
       return nothing;
     ask(x, now);
   }
-  if (search.now == lookup_status::under_way && (search.waiting == 0 || now - search.since >= options_.lookup_patience))
-    decide(x, computed_tokens);
   if (search.now != lookup_status::decided)
     return {std::nullopt, false};
   search.missed = 0;

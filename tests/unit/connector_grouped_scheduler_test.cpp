@@ -217,6 +217,17 @@ TEST_CASE("A hit is looked up again when its lease may have expired", "[connecto
   CHECK(x.lookups.size() == 2);
 }
 
+TEST_CASE("An answer whose lease has expired before the engine asks makes no hit", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 13);
+  x.answer(0, {1, 1, 1}, seconds(4));
+  x.answer(1, {1, 1, 1});
+  x.now += seconds(3);
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  CHECK(x.releases.size() == 2);
+  CHECK(x.state.leases_held() == 0);
+}
+
 TEST_CASE("Each group loads what the hit needs into the blocks that the engine has for it", "[connector][groups]") {
   harness x(three_groups());
   const auto meta = x.load_twelve("a");
