@@ -1,5 +1,6 @@
 #include "connector/groups/page_group.hpp"
 #include "tests/catch.hpp"
+#include "tests/simulation/random.hpp"
 
 #include <algorithm>
 #include <string>
@@ -67,6 +68,14 @@ TEST_CASE("A window of one token needs no page, and full attention decides", "[c
   CHECK(longest(groups, {{1, 1, 0}, {0, 0, 0}}) == 2);
 }
 
+TEST_CASE("A length that needs no page at all is no hit", "[connector][groups]") {
+  CHECK(longest({group(group_kind::window, 1)}, {{0, 0, 0}}) == 0);
+  // A chunk has just ended behind page 1, and one goes on behind page 2.
+  const std::vector groups{group(group_kind::chunk, 8)};
+  CHECK(longest(groups, {{0, 0}}) == 0);
+  CHECK(longest(groups, {{0, 0, 1}}) == 3);
+}
+
 TEST_CASE("A chunk needs its tokens since it began", "[connector][groups]") {
   const auto x = group(group_kind::chunk, 8);
   CHECK(first_page_needed(x, 2, 4) == 2);
@@ -86,6 +95,49 @@ TEST_CASE("The shortest list of marks limits a hit", "[connector][groups]") {
   const std::vector groups{group(group_kind::full), group(group_kind::state, 0, 4, {1})};
   CHECK(longest(groups, {{1, 1, 1, 1}, {1, 1}}) == 2);
   CHECK(longest({}, {}) == 0);
+}
+
+TEST_CASE("A hit is the longest for which each group has what it needs", "[connector][groups]") {
+  simulation::random_source random(7);
+  for (int round = 0; round < 4000; ++round) {
+    const auto pages = random.number(0, 7);
+    std::vector<page_group> groups;
+    std::vector<marks> found;
+    for (auto n = random.number(1, 4); n > 0; --n) {
+      groups.push_back(group(static_cast<group_kind>(random.below(4)), random.number(1, 17)));
+      auto& each = found.emplace_back(pages);
+      for (auto& mark : each)
+        mark = random.one_in(4) ? 0 : 1;
+    }
+    // Token by token, as the layers read them.
+    const auto needs = [&](const page_group& x, std::uint32_t length, std::uint32_t token) {
+      switch (x.kind) {
+      case group_kind::full:
+        return true;
+      case group_kind::window:
+        return token + x.tokens > length;
+      case group_kind::chunk:
+        return token / x.tokens == length / x.tokens;
+      case group_kind::state:
+        return token + 1 == length;
+      }
+      return false;
+    };
+    std::uint32_t best = 0;
+    for (std::uint32_t hit = 1; hit <= pages; ++hit) {
+      bool whole = true;
+      bool any = false;
+      for (std::size_t g = 0; g < groups.size(); ++g)
+        for (std::uint32_t token = 0; token < hit * 4; ++token)
+          if (needs(groups[g], hit * 4, token)) {
+            any = true;
+            whole = whole && found[g][token / 4] != 0;
+          }
+      if (whole && any)
+        best = hit;
+    }
+    REQUIRE(longest(groups, found) == best);
+  }
 }
 
 TEST_CASE("Groups that contradict each other are refused", "[connector][groups]") {
