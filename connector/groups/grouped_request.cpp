@@ -202,6 +202,13 @@ void grouped_request::preempt() {
   lookup_ = {};
   for (auto& table : tables_)
     table.clear();
+  // What is computed again has all its blocks again.
+  for (auto& its : pages_)
+    for (auto i = static_cast<std::uint32_t>(its.states.size()); i-- > 0;)
+      if (its.states[i] == page_state::hole) {
+        its.states[i] = page_state::unknown;
+        its.cursor = std::min(its.cursor, i);
+      }
 }
 
 // -- stores -----------------------------------------------------------------------------------------------------------

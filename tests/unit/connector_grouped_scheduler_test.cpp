@@ -326,6 +326,34 @@ TEST_CASE("A page of a window that has gone on is not saved any more", "[connect
   CHECK(next.stores[1].blocks == std::vector<block_id>{3, 4, 9, 10});
 }
 
+TEST_CASE("What is computed again after a preemption can be saved, whatever had been freed", "[connector][groups]") {
+  auto options = two_groups();
+  options.groups[1].tokens = 2;
+  harness x(options);
+  x.ask("a", 13);
+  x.answer(0, {});
+  x.answer(1, {});
+  x.ask("a", 13);
+  x.allocate("a", {}, 0);
+  // Page 0 is completed by a step in which its first block is not in the window's table any more.
+  auto meta = x.run("a", {{1, 2, 3}, {4, 5, 6}}, 0, 3, 13);
+  CHECK(meta.stores.empty());
+  meta = x.run("a", {{none, 2, 3}, {4, 5, 6}}, 3, 3, 13, true);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].group == 0);
+  const std::string_view name = "a";
+  x.build({.preempted = {&name, 1}});
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  x.answer(0, {});
+  x.answer(1, {});
+  x.ask("a", 13);
+  x.allocate("a", {}, 0);
+  meta = x.run("a", {{1, 2, 3}, {4, 5, 6}}, 0, 6, 13);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].group == 1);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{1, 2});
+}
+
 TEST_CASE("A state is saved where it is offered, and not out of the tables", "[connector][groups]") {
   harness x(three_groups());
   x.ask("a", 13);
