@@ -8,7 +8,8 @@ run.py TROUPE LOAD [--lmcache PROGRAM] [--seconds SECONDS]
 run.py TROUPE LOAD --before TROUPE [--rounds ROUNDS] [--seconds SECONDS] [--transfers-only]
 
 LOAD is troupe-bench-lmcache; --lmcache names the program `lmcache` of an environment with LMCache 0.5.6, without which
-the node is measured alone. --before names another build of troupe: both are measured in turns. Compared are the medians of
+the node is measured alone. --before names another build of troupe: both are measured in turns. Compared are the
+medians of
 all rounds, and the best rounds.
 """
 

@@ -23,8 +23,7 @@ std::uint32_t grouped_request::pages_to_look_up() const noexcept {
   return std::min(static_cast<std::uint32_t>(keys_.keys().size()), (known - 1) / page_tokens_);
 }
 
-// -- lookup
-// ------------------------------------------------------------------------------------------------------------
+// -- lookup -----------------------------------------------------------------------------------------------------------
 
 void grouped_request::begin_lookup(std::uint32_t pages, timestamp now) {
   const auto missed = lookup_.missed;
@@ -86,8 +85,7 @@ hit_sources grouped_request::sources(std::uint32_t first, std::uint32_t last) co
   return out;
 }
 
-// -- blocks
-// ------------------------------------------------------------------------------------------------------------
+// -- blocks -----------------------------------------------------------------------------------------------------------
 
 void grouped_request::set_tables(const block_tables& blocks) {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -204,10 +202,16 @@ void grouped_request::preempt() {
   lookup_ = {};
   for (auto& table : tables_)
     table.clear();
+  // What is computed again has all its blocks again.
+  for (auto& its : pages_)
+    for (auto i = static_cast<std::uint32_t>(its.states.size()); i-- > 0;)
+      if (its.states[i] == page_state::hole) {
+        its.states[i] = page_state::unknown;
+        its.cursor = std::min(its.cursor, i);
+      }
 }
 
-// -- stores
-// ------------------------------------------------------------------------------------------------------------
+// -- stores -----------------------------------------------------------------------------------------------------------
 
 void grouped_request::grow() {
   for (auto& its : pages_) {

@@ -43,8 +43,7 @@ grouped_request* grouped_scheduler_state::track(const engine_request& request) {
   return &x;
 }
 
-// -- lookups
-// -----------------------------------------------------------------------------------------------------------
+// -- lookups ----------------------------------------------------------------------------------------------------------
 
 void grouped_scheduler_state::on_new_request(const engine_request& request, timestamp now) {
   const bool crowded = by_name_.size() >= options_.early_lookups_max;
@@ -151,7 +150,10 @@ matched_tokens grouped_scheduler_state::get_num_new_matched_tokens(const engine_
   if (!x.may_load())
     return nothing;
   auto& search = x.search();
-  if (search.now != lookup_status::none && search.hit > 0 && now >= search.fresh_until) {
+  if (search.now == lookup_status::under_way && (search.waiting == 0 || now - search.since >= options_.lookup_patience))
+    decide(x, computed_tokens);
+  // Also of a hit that was decided just now: some answers may have waited long for others, or for the engine.
+  if (search.now == lookup_status::decided && search.hit > 0 && now >= search.fresh_until) {
     release_leases(x);
     const auto missed = search.missed + 1;
     search = {};
@@ -164,8 +166,6 @@ matched_tokens grouped_scheduler_state::get_num_new_matched_tokens(const engine_
       return nothing;
     ask(x, now);
   }
-  if (search.now == lookup_status::under_way && (search.waiting == 0 || now - search.since >= options_.lookup_patience))
-    decide(x, computed_tokens);
   if (search.now != lookup_status::decided)
     return {std::nullopt, false};
   search.missed = 0;
@@ -206,8 +206,7 @@ void grouped_scheduler_state::update_state_after_alloc(std::string_view request,
     release_leases(*x); // the result is not used: the engine has the tokens itself, or computes them
 }
 
-// -- steps
-// -------------------------------------------------------------------------------------------------------------
+// -- steps ------------------------------------------------------------------------------------------------------------
 
 connector_metadata grouped_scheduler_state::build_connector_meta(const scheduler_output& step, timestamp now) {
   connector_metadata out;
@@ -309,8 +308,7 @@ bool grouped_scheduler_state::request_finished(std::string_view request) {
   return loading;
 }
 
-// -- reports
-// -----------------------------------------------------------------------------------------------------------
+// -- reports ----------------------------------------------------------------------------------------------------------
 
 void grouped_scheduler_state::update_connector_output(const worker_output& output, timestamp now) {
   for (const auto& outcome : output.stores) {

@@ -94,9 +94,13 @@ std::uint32_t longest_hit(std::span<const page_group> groups, std::span<const st
   }
   for (; pages > 0; --pages) {
     bool whole = true;
-    for (std::size_t g = 0; g < groups.size() && whole; ++g)
-      whole = runs[g][pages - 1] >= pages - first_page_needed(groups[g], pages, page_tokens);
-    if (whole)
+    bool needs_any = false;
+    for (std::size_t g = 0; g < groups.size() && whole; ++g) {
+      const auto needed = pages - first_page_needed(groups[g], pages, page_tokens);
+      whole = runs[g][pages - 1] >= needed;
+      needs_any = needs_any || needed > 0;
+    }
+    if (whole && needs_any)
       return pages;
   }
   return 0;

@@ -65,7 +65,9 @@ std::uint32_t first_page_needed(const page_group& group, std::uint32_t pages, st
 /// each group, one mark for each page, not 0 where it was found. At most `limit` pages, and no more than the shortest
 /// list of marks.
 ///
-/// Not the shortest of the groups' own hits: a shorter hit needs other pages of a window, and another state.
+/// Not the shortest of the groups' own hits: a shorter hit needs other pages of a window, and another state. A length
+/// for which no group needs a page, as at the end of a chunk without full attention, is no hit: there is nothing to
+/// load.
 std::uint32_t longest_hit(std::span<const page_group> groups, std::span<const std::vector<std::uint8_t>> found,
                           std::uint32_t limit, std::uint32_t page_tokens);
 

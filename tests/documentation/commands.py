@@ -224,6 +224,9 @@ FILES = {
               "troupe-simulation --help",
               "build/release/tests/engine_simulation/troupe-engine-simulation --seed 1 --seeds 1000",
               "build/release/tests/engine_simulation/troupe-engine-simulation --seed 42 --verbose",
+              "build/release/tests/group_simulation/troupe-group-simulation --seed 1 --seeds 1000",
+              "build/release/tests/group_simulation/troupe-group-simulation --seeds 2000 --defect ignore-holds "
+              "--expect pages",
               "build/release/tests/handshake_simulation/troupe-handshake-simulation --seed 1 --seeds 1000",
               "build/release/tests/handshake_simulation/troupe-handshake-simulation --seed 42 --verbose",
               "build/release/tests/handshake_simulation/troupe-handshake-simulation --seeds 500 --defect stale-cache "

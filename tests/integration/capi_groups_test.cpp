@@ -389,8 +389,9 @@ TEST_CASE("a load of groups fails as a whole when the node is lost, and the requ
   save(engine, prompt);
   CHECK(engine.matched("lost", prompt) == 96);
   node->program().kill();
-  engine.allocated("lost", {{{30, 31, 32}, {none, none, none, 33, 34, 35}, {none, none, none, 36, 37, 38}, {none, none, 39}}},
-                   96);
+  const table_list blocks{
+      {{30, 31, 32}, {none, none, none, 33, 34, 35}, {none, none, none, 36, 37, 38}, {none, none, 39}}};
+  engine.allocated("lost", blocks, 96);
   engine.until([&] { return engine.received("lost"); });
   CHECK(engine.failed("lost"));
   CHECK(engine.matched("lost", prompt) == 0);

@@ -33,7 +33,7 @@ TEST_CASE("Every night, each simulation gets fresh seeds", "[scripts]") {
   const auto runs = output_of("grep -o 'simulate .*' " TROUPE_SOURCE_DIR "/.ci/nightly");
   for (const auto* what :
        {"simulate simulation --steps", "simulate simulation --slot-clients", "simulate simulation --made-namespaces",
-        "simulate engine_simulation", "simulate handshake_simulation"}) {
+        "simulate engine_simulation", "simulate group_simulation", "simulate handshake_simulation"}) {
     INFO(what);
     CHECK(runs.find(what) != std::string::npos);
   }

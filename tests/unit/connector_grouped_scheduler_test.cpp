@@ -1,0 +1,398 @@
+#include "connector/groups/grouped_scheduler_state.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace connector_grouped_scheduler_test {
+
+using namespace troupe;
+using namespace troupe::connector;
+
+using std::chrono::seconds;
+using marks = std::vector<std::uint8_t>;
+using table_list = std::vector<std::vector<block_id>>;
+
+constexpr auto none = null_block;
+
+/// Full attention in table 1, a window of 5 tokens in table 0, states in table 2; pages of 4 tokens, blocks of 2.
+grouped_options three_groups() {
+  grouped_options out;
+  out.page_tokens = 4;
+  out.groups = {{group_kind::full, 0, 0, 2, {1}, namespace_id{1, 1}},
+                {group_kind::window, 5, 0, 2, {0}, namespace_id{1, 2}},
+                {group_kind::state, 0, 0, 4, {2}, namespace_id{1, 3}}};
+  return out;
+}
+
+/// Full attention and a window of 5 tokens.
+grouped_options two_groups() {
+  auto out = three_groups();
+  out.groups.pop_back();
+  return out;
+}
+
+/// A scheduler half, with the test in the place of the cache and the engine.
+class harness {
+public:
+  explicit harness(const grouped_options& options) : state(options) {}
+
+  matched_tokens ask(const std::string& id, std::uint32_t tokens, std::uint32_t computed = 0) {
+    const auto out = state.get_num_new_matched_tokens(said(id, tokens), computed, now);
+    collect();
+    return out;
+  }
+
+  /// Answers the oldest lookup of a group; without marks, it has failed.
+  void answer(std::uint32_t group, const marks& found, duration lease_for = {}) {
+    const auto i = std::find_if(lookups.begin(), lookups.end(), [&](const auto& x) { return x.group == group; });
+    REQUIRE(i != lookups.end());
+    const auto lookup = i->lookup;
+    lookups.erase(i);
+    lookup_result out;
+    out.matched = static_cast<std::uint32_t>(std::count(found.begin(), found.end(), 1));
+    out.found.items = found;
+    out.lease_for = lease_for;
+    if (out.matched > 0)
+      out.lease = {7, ++leases};
+    state.on_lookup(lookup, found.empty() ? result<lookup_result>(fail(errc::timeout, "late")) : out, now);
+    collect();
+  }
+
+  void allocate(const std::string& id, const table_list& tables, std::uint32_t external) {
+    const flat_tables x(tables);
+    state.update_state_after_alloc(id, {x.blocks, x.ends}, external);
+    collect();
+  }
+
+  connector_metadata run(const std::string& id, const table_list& tables, std::uint32_t computed, std::uint32_t count,
+                         std::uint32_t tokens, bool fresh = true, const std::vector<state_offer>& offers = {}) {
+    const flat_tables x(tables);
+    const auto request = said(id, tokens);
+    scheduled_request part;
+    part.id = id;
+    part.computed_tokens = computed;
+    part.scheduled_tokens = count;
+    part.blocks = {x.blocks, x.ends};
+    part.tokens = request.tokens;
+    part.hashes = request.hashes;
+    part.states = offers;
+    scheduler_output step;
+    (fresh ? step.new_requests : step.cached_requests) = {&part, 1};
+    return build(step);
+  }
+
+  connector_metadata build(const scheduler_output& step = {}) {
+    auto out = state.build_connector_meta(step, now);
+    collect();
+    return out;
+  }
+
+  void report(const worker_output& output) {
+    state.update_connector_output(output, now);
+    collect();
+  }
+
+  /// A request of 13 tokens whose hit of 12 is being loaded, in groups of three.
+  connector_metadata load_twelve(const std::string& id) {
+    ask(id, 13);
+    answer(0, {1, 1, 1});
+    answer(1, {0, 0, 1});
+    answer(2, {0, 0, 1});
+    REQUIRE(ask(id, 13) == matched_tokens{12, true});
+    allocate(id, {{none, none, none, none, 1, 2}, {3, 4, 5, 6, 7, 8}, {none, none, 9}}, 12);
+    return build();
+  }
+
+  grouped_scheduler_state state;
+  timestamp now = timestamp{} + std::chrono::hours(1);
+  std::vector<lookup_submit> lookups;
+  std::vector<lookup_release> releases;
+  std::vector<lookup_retain> retained;
+  std::uint64_t leases = 0;
+
+private:
+  struct flat_tables {
+    explicit flat_tables(const table_list& tables) {
+      for (const auto& table : tables) {
+        blocks.insert(blocks.end(), table.begin(), table.end());
+        ends.push_back(static_cast<std::uint32_t>(blocks.size()));
+      }
+    }
+    std::vector<block_id> blocks;
+    std::vector<std::uint32_t> ends;
+  };
+
+  engine_request said(const std::string& id, std::uint32_t tokens) {
+    tokens_.resize(64);
+    hashes_.clear();
+    for (std::uint32_t i = 0; i < tokens / 4; ++i)
+      hashes_.emplace_back()[0] = static_cast<std::byte>(i + 1);
+    engine_request out;
+    out.id = id;
+    out.tokens = {0, std::span(tokens_).first(tokens)};
+    out.hashes = {0, hashes_};
+    return out;
+  }
+
+  void collect() {
+    for (auto& effect : state.take_outbox())
+      std::visit([this](auto& x) { keep(x); }, effect);
+  }
+  void keep(lookup_submit& x) { lookups.push_back(std::move(x)); }
+  void keep(lookup_release& x) { releases.push_back(x); }
+  void keep(lookup_retain& x) { retained.push_back(std::move(x)); }
+
+  std::vector<token_id> tokens_;
+  std::vector<block_hash> hashes_;
+};
+
+TEST_CASE("A lookup asks for all groups, and waits for all answers", "[connector][groups]") {
+  harness x(three_groups());
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  REQUIRE(x.lookups.size() == 3);
+  CHECK(x.lookups[0].work.each);
+  CHECK(x.lookups[0].work.keys.size() == 3);
+  x.answer(0, {1, 1, 1});
+  x.answer(2, {1, 1, 1});
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  x.answer(1, {1, 1, 1});
+  CHECK(x.ask("a", 13) == matched_tokens{12, true});
+}
+
+TEST_CASE("The page of the last token is not looked up", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 12);
+  REQUIRE(x.lookups.size() == 2);
+  CHECK(x.lookups[0].work.keys.size() == 2);
+  CHECK(x.ask("b", 4) == matched_tokens{0, false});
+}
+
+TEST_CASE("Only the pages of the hit stay leased, in each group", "[connector][groups]") {
+  harness x(three_groups());
+  x.ask("a", 17);
+  x.answer(0, {1, 1, 1, 1});
+  x.answer(1, {1, 1, 0, 1});
+  x.answer(2, {1, 1, 0, 0});
+  CHECK(x.ask("a", 17) == matched_tokens{8, true});
+  REQUIRE(x.retained.size() == 3);
+  CHECK(x.retained[0].keys.size() == 2);
+  CHECK(x.retained[1].keys.size() == 1); // the last 4 tokens of 8 are page 1
+  CHECK(x.retained[2].keys.size() == 1);
+  CHECK(x.retained[1].keys.front() == x.retained[0].keys.back());
+  CHECK(x.releases.empty());
+}
+
+TEST_CASE("A lookup that finds nothing of use keeps no lease", "[connector][groups]") {
+  harness x(three_groups());
+  x.ask("a", 13);
+  x.answer(0, {1, 1, 1});
+  x.answer(1, {1, 1, 1});
+  x.answer(2, {});
+  CHECK(x.ask("a", 13) == matched_tokens{0, false});
+  CHECK(x.releases.size() == 2);
+  CHECK(x.state.leases_held() == 0);
+}
+
+TEST_CASE("An answer that comes too late is not used, and its lease released", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 13);
+  x.answer(0, {1, 1, 1});
+  x.now += seconds(5);
+  CHECK(x.ask("a", 13) == matched_tokens{0, false});
+  x.answer(1, {1, 1, 1});
+  CHECK(x.releases.size() == 2);
+}
+
+TEST_CASE("A hit is looked up again when its lease may have expired", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 13);
+  x.answer(0, {1, 1, 1}, seconds(4));
+  x.answer(1, {1, 1, 1});
+  CHECK(x.ask("a", 13) == matched_tokens{12, true});
+  x.now += seconds(3);
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  CHECK(x.releases.size() == 2);
+  CHECK(x.lookups.size() == 2);
+}
+
+TEST_CASE("An answer whose lease has expired before the engine asks makes no hit", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 13);
+  x.answer(0, {1, 1, 1}, seconds(4));
+  x.answer(1, {1, 1, 1});
+  x.now += seconds(3);
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  CHECK(x.releases.size() == 2);
+  CHECK(x.state.leases_held() == 0);
+}
+
+TEST_CASE("Each group loads what the hit needs into the blocks that the engine has for it", "[connector][groups]") {
+  harness x(three_groups());
+  const auto meta = x.load_twelve("a");
+  REQUIRE(meta.loads.size() == 3);
+  CHECK(meta.loads[0].keys.size() == 3);
+  CHECK(meta.loads[0].blocks == std::vector<block_id>{3, 4, 5, 6, 7, 8});
+  CHECK(meta.loads[1].group == 1);
+  CHECK(meta.loads[1].blocks == std::vector<block_id>{1, 2});
+  CHECK(meta.loads[1].keys.front() == meta.loads[0].keys.back());
+  CHECK(meta.loads[2].blocks == std::vector<block_id>{9});
+}
+
+TEST_CASE("Blocks that the engine has computed are not loaded", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 13, 4);
+  x.answer(0, {1, 1, 1});
+  x.answer(1, {0, 0, 1});
+  REQUIRE(x.ask("a", 13, 4) == matched_tokens{8, true});
+  x.allocate("a", {{none, none, none, none, 1, 2}, {none, none, 5, 6, 7, 8}}, 8);
+  const auto meta = x.build();
+  REQUIRE(meta.loads.size() == 2);
+  CHECK(meta.loads[0].keys.size() == 2);
+  CHECK(meta.loads[0].blocks == std::vector<block_id>{5, 6, 7, 8});
+  CHECK(meta.loads[1].blocks == std::vector<block_id>{1, 2});
+}
+
+TEST_CASE("A page that was not loaded is left out of later hits of its request", "[connector][groups]") {
+  harness x(three_groups());
+  const auto meta = x.load_twelve("a");
+  x.report({.received = {"a"},
+            .stores = {{meta.loads[0].id, {1, 1, 1}}, {meta.loads[1].id, {0}}, {meta.loads[2].id, {1}}},
+            .failed = {"a"}});
+  CHECK(x.state.leases_held() == 0);
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  x.answer(0, {1, 1, 1});
+  x.answer(1, {1, 1, 1});
+  x.answer(2, {1, 1, 1});
+  CHECK(x.ask("a", 13) == matched_tokens{8, true});
+  // Others may have it loaded.
+  x.ask("b", 13);
+  x.answer(0, {1, 1, 1});
+  x.answer(1, {1, 1, 1});
+  x.answer(2, {1, 1, 1});
+  CHECK(x.ask("b", 13) == matched_tokens{12, true});
+}
+
+TEST_CASE("A request is not loaded again and again", "[connector][groups]") {
+  harness x(three_groups());
+  for (int i = 0; i < 3; ++i) {
+    x.load_twelve("a");
+    x.report({.received = {"a"}, .failed = {"a"}}); // not a word of which page
+  }
+  CHECK(x.ask("a", 13) == matched_tokens{0, false});
+  CHECK(x.lookups.empty());
+}
+
+TEST_CASE("Pages are saved by the step that completes them, and their blocks held until then", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 13);
+  x.answer(0, {});
+  x.answer(1, {});
+  CHECK(x.ask("a", 13) == matched_tokens{0, false});
+  x.allocate("a", {}, 0);
+  const auto meta = x.run("a", {{1, 2, 3, 4}, {5, 6, 7, 8}}, 0, 8, 13);
+  REQUIRE(meta.stores.size() == 2);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{5, 6, 7, 8});
+  CHECK(meta.stores[0].chained);
+  CHECK(meta.stores[1].blocks == std::vector<block_id>{1, 2, 3, 4});
+  CHECK_FALSE(meta.stores[1].chained);
+  CHECK(x.state.take_block_holds().hold.size() == 8);
+  CHECK_FALSE(x.state.request_finished("a")); // nothing keeps its blocks but the holds
+  x.report({.stores = {{meta.stores[0].id, {1, 1}}}});
+  CHECK(x.state.take_block_holds().release == meta.stores[0].blocks);
+  x.report({.stores = {{meta.stores[1].id, {0, 0}}}});
+  CHECK(x.state.take_block_holds().release == meta.stores[1].blocks);
+  CHECK(x.state.open_transfers() == 0);
+  CHECK(x.state.tracked_requests() == 0);
+}
+
+TEST_CASE("A page of a window that has gone on is not saved any more", "[connector][groups]") {
+  harness x(two_groups());
+  const auto first = x.run("a", {{1, 2, 3, 4}, {5, 6, 7, 8}}, 0, 8, 17);
+  CHECK(first.stores.empty()); // not known yet
+  x.ask("a", 17);
+  x.answer(0, {});
+  x.answer(1, {});
+  x.ask("a", 17);
+  x.allocate("a", {}, 0);
+  const auto meta = x.run("a", {{1, 2, 3, 4}, {5, 6, 7, 8}}, 0, 8, 17);
+  REQUIRE(meta.stores.size() == 2);
+  x.report({.stores = {{meta.stores[0].id, {0, 0}}, {meta.stores[1].id, {0, 0}}}});
+  // Token 8 is next: the last 4 before it are page 1.
+  const auto next = x.run("a", {{9, 10}, {11, 12}}, 8, 4, 17, false);
+  REQUIRE(next.stores.size() == 2);
+  CHECK(next.stores[0].blocks == std::vector<block_id>{5, 6, 7, 8, 11, 12});
+  CHECK(next.stores[1].blocks == std::vector<block_id>{3, 4, 9, 10});
+}
+
+TEST_CASE("What is computed again after a preemption can be saved, whatever had been freed", "[connector][groups]") {
+  auto options = two_groups();
+  options.groups[1].tokens = 2;
+  harness x(options);
+  x.ask("a", 13);
+  x.answer(0, {});
+  x.answer(1, {});
+  x.ask("a", 13);
+  x.allocate("a", {}, 0);
+  // Page 0 is completed by a step in which its first block is not in the window's table any more.
+  auto meta = x.run("a", {{1, 2, 3}, {4, 5, 6}}, 0, 3, 13);
+  CHECK(meta.stores.empty());
+  meta = x.run("a", {{none, 2, 3}, {4, 5, 6}}, 3, 3, 13, true);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].group == 0);
+  const std::string_view name = "a";
+  x.build({.preempted = {&name, 1}});
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  x.answer(0, {});
+  x.answer(1, {});
+  x.ask("a", 13);
+  x.allocate("a", {}, 0);
+  meta = x.run("a", {{1, 2, 3}, {4, 5, 6}}, 0, 6, 13);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].group == 1);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{1, 2});
+}
+
+TEST_CASE("A state is saved where it is offered, and not out of the tables", "[connector][groups]") {
+  harness x(three_groups());
+  x.ask("a", 13);
+  x.answer(0, {});
+  x.answer(1, {});
+  x.answer(2, {});
+  x.ask("a", 13);
+  x.allocate("a", {}, 0);
+  auto meta = x.run("a", {{1, 2}, {3, 4}, {5}}, 0, 4, 13);
+  CHECK(meta.stores.size() == 2);
+  meta = x.run("a", {{6, 7}, {8, 9}, {10}}, 4, 4, 13, false, {{2, 10, 8}});
+  REQUIRE(meta.stores.size() == 3);
+  CHECK(meta.stores[2].group == 2);
+  CHECK(meta.stores[2].first_page == 1);
+  CHECK(meta.stores[2].blocks == std::vector<block_id>{10});
+  CHECK(meta.stores[2].keys.front() == meta.stores[0].keys.front());
+}
+
+TEST_CASE("A request that finishes during its load keeps its blocks until it is received", "[connector][groups]") {
+  harness x(three_groups());
+  x.load_twelve("a");
+  CHECK(x.state.request_finished("a"));
+  const auto meta = x.build();
+  REQUIRE(meta.finished.size() == 1);
+  CHECK(meta.finished[0].received);
+  x.report({.received = {"a"}});
+  CHECK(x.state.tracked_requests() == 0);
+  CHECK(x.state.leases_held() == 0);
+}
+
+TEST_CASE("A hit that the engine does not use is released", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 13);
+  x.answer(0, {1, 1, 1});
+  x.answer(1, {1, 1, 1});
+  REQUIRE(x.ask("a", 13) == matched_tokens{12, true});
+  x.allocate("a", {}, 0);
+  CHECK(x.releases.size() == 2);
+  CHECK(x.state.leases_held() == 0);
+}
+
+} // namespace connector_grouped_scheduler_test
