@@ -249,6 +249,8 @@ grouped_request::page_store grouped_request::new_store(std::uint32_t group) cons
 void grouped_request::take_group(std::uint32_t group, std::uint32_t computed_before, std::uint32_t end,
                                  std::uint32_t limit, std::uint32_t attempts_max, std::vector<page_store>& out) {
   auto& its = pages_[group];
+  if (its.cursor >= end)
+    return; // in almost every step: nothing is allocated
   // The engine has freed the blocks that no token from `computed_before` on needs.
   const auto first_live = first_token_needed(groups_[group], computed_before, page_tokens_);
   auto store = new_store(group);

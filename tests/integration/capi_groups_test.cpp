@@ -309,8 +309,8 @@ void save(hybrid_engine& engine, const std::vector<std::uint32_t>& prompt, std::
   CHECK(engine.matched("save", prompt) == 0);
   engine.allocated("save", blocks, 0);
   engine.step("save", prompt, blocks, {{3, 20, state_tokens}});
-  // 3 pages of one block, 3 of four blocks, one state; the rest is not full.
-  CHECK((engine.held() == 16 || engine.held() == 0));
+  // 3 pages of one block, 3 of four blocks, one state; the rest is not full. Some may be saved already.
+  CHECK(engine.held() <= 16);
   CHECK_FALSE(engine.finish("save"));
   engine.until([&] { return engine.held() == 0; });
   // Other requests have them now.
@@ -343,11 +343,15 @@ TEST_CASE("a model with full attention, windows and states loads what each of th
     for (std::size_t i = 0; i < blocks[t].size(); ++i)
       if (blocks[t][i] != none)
         CHECK(engine.holds(t, blocks[t][i], hybrid_engine::content(prompt, t, i)));
-  // No other block was written.
-  for (std::uint32_t t = 0; t < tables; ++t)
+  // No other block was written. Tables of one group share its memory.
+  for (const auto& its : three_groups()) {
+    std::set<std::uint32_t> loaded;
+    for (const auto t : its.tables)
+      loaded.insert(blocks[t].begin(), blocks[t].end());
     for (std::uint32_t block = 0; block < blocks_in_pool; ++block)
-      if (std::find(blocks[t].begin(), blocks[t].end(), block) == blocks[t].end())
-        CHECK(engine.holds(t, block, 0xEE));
+      if (!loaded.contains(block))
+        CHECK(engine.holds(its.tables.front(), block, 0xEE));
+  }
   CHECK_FALSE(engine.finish("load"));
   // An engine that has the first page itself loads what follows.
   CHECK(engine.matched("more", prompt, 32) == 64);
@@ -431,12 +435,12 @@ TEST_CASE("groups that contradict each other are refused with a sentence", "[cap
   group_terms terms(three_groups());
   terms.engine.synchronous_loads = 1;
   troupe_scheduler* scheduler = nullptr;
-  CHECK(said_by(troupe_scheduler_create_groups, connection.get(), &terms.all, &terms.engine, &scheduler).text.find(
-            "synchronous") != std::string::npos);
+  CHECK(said_by(troupe_scheduler_create_groups, connection.get(), &terms.all, &terms.engine, &scheduler)
+            .text.find("synchronous") != std::string::npos);
   terms.engine.synchronous_loads = 0;
   terms.all.page_tokens = 40;
-  CHECK(said_by(troupe_scheduler_create_groups, connection.get(), &terms.all, &terms.engine, &scheduler).text.find(
-            "40 tokens") != std::string::npos);
+  CHECK(said_by(troupe_scheduler_create_groups, connection.get(), &terms.all, &terms.engine, &scheduler)
+            .text.find("40 tokens") != std::string::npos);
   CHECK(node.stop() == 0);
 }
 
