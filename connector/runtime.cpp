@@ -170,7 +170,9 @@ result<std::unique_ptr<worker_half>> runtime::make_grouped_worker_half(const eng
     return tl::unexpected(std::move(sound.error()));
   std::vector<std::unique_ptr<worker_half>> halves;
   for (const auto& ns : layout.namespaces) {
-    auto half = connector::make_worker_half(parts_->system(), parts_->node(ns), unit_blocks(engine), worker, gpu);
+    auto node = parts_->node(ns);
+    node.client.transfer.window_bytes /= layout.namespaces.size(); // they share what a worker may pin
+    auto half = connector::make_worker_half(parts_->system(), node, unit_blocks(engine), worker, gpu);
     if (!half)
       return half;
     halves.push_back(std::move(*half));

@@ -202,8 +202,14 @@ void grouped_scheduler_state::update_state_after_alloc(std::string_view request,
     passed_over_tokens_ += std::uint64_t{std::exchange(x->search().passed_over, 0)} * options_.page_tokens;
   if (x->allocated(blocks, external_tokens))
     loads_.push_back(x->session());
-  else if (asking)
-    release_leases(*x); // the result is not used: the engine has the tokens itself, or computes them
+  else if (asking) {
+    // The result is not used: the engine has the tokens itself, or computes them. Should it ask again, as after a load
+    // of another connector that failed, the pages are not leased any more.
+    release_leases(*x);
+    const auto missed = x->search().missed;
+    x->search() = {};
+    x->search().missed = missed;
+  }
 }
 
 // -- steps ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ memory are one group of Troupe here: a page has the blocks of all of them. As in
 vLLM's config, so that scheduler and workers, in processes of their own, agree.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class Group:
     block_bytes: int  # of one layer, without padding
     layers: int
     tables: tuple[int, ...]  # numbers of vLLM's groups
-    names: tuple[str, ...]  # layers of the first of them
+    names: tuple[tuple[str, ...], ...]  # layers of each of them
     spec: object
 
     def label(self):
@@ -37,9 +38,9 @@ class Group:
         return {FULL: "full", WINDOW: f"window-{self.tokens}", CHUNK: f"chunk-{self.tokens}", STATE: "state"}[self.kind]
 
     def identity(self):
-        """What the identity of every group says of this one."""
-        return (f"{self.label()}+{self.extra_tokens} tables {len(self.tables)} layers {self.layers} "
-                f"blocks {self.block_tokens}x{self.block_bytes}")
+        """What the identity of every group says of this one: also which layer is where in a page."""
+        layers = "|".join(",".join(names) for names in self.names)
+        return f"{self.label()}+{self.extra_tokens} blocks {self.block_tokens}x{self.block_bytes} of {layers}"
 
 
 class Groups:
@@ -55,15 +56,18 @@ class Groups:
         for number in wanted:
             found = _group(number, kv_cache_config.kv_cache_groups[number], page_tokens)
             key = (found.kind, found.tokens, found.extra_tokens, found.block_tokens, found.block_bytes, found.layers,
-                   tuple(places[name] for name in found.names))
+                   tuple(places[name] for name in found.names[0]))
             merged.setdefault(key, []).append(found)
         all_groups = [_joined(same) for same in merged.values()]
         self.groups = sorted(all_groups, key=lambda group: (group.kind, group.tokens, group.tables))
         if not self.groups:
             raise DoesNotFit("vLLM's prefix cache keeps no layer of this model: start vLLM without a KV connector")
 
-    def identity(self):
-        return f"groups of {self.page_tokens} tokens: " + ", ".join(group.identity() for group in self.groups)
+    def identity(self, vllm_config):
+        """Everything that all groups must have in common with those of another engine, as a short text."""
+        whole = "; ".join(f"{group.identity()} as {layout(group, vllm_config, self.on_cpu)}" for group in self.groups)
+        return (f"{self.page_tokens} tokens of {', '.join(self.labels())}: "
+                + hashlib.sha256(whole.encode()).hexdigest()[:32])
 
     def labels(self):
         """A different one for each group."""
@@ -80,7 +84,7 @@ class Groups:
 
     def views(self, tensors, blocks):
         """Members of `troupe_layer` for the layers of all groups."""
-        return [_view(name, tensors, blocks, group) for group in self.groups for name in group.names]
+        return [_view(name, tensors, blocks, group) for group in self.groups for name in group.names[0]]
 
 
 def _places(kv_cache_config):
@@ -95,8 +99,9 @@ def _places(kv_cache_config):
 def _joined(same):
     first = same[0]
     tables = tuple(number for group in same for number in group.tables)
+    names = tuple(names for group in same for names in group.names)
     return Group(first.kind, first.tokens, first.extra_tokens, first.block_tokens, first.block_bytes, first.layers,
-                 tables, first.names, first.spec)
+                 tables, names, first.spec)
 
 
 def _group(number, said, page_tokens):
@@ -118,7 +123,7 @@ def _group(number, said, page_tokens):
                          f"{page_tokens}: start vLLM without a KV connector")
     if getattr(said, "is_eagle_group", False):
         raise DoesNotFit(f"Troupe does not support speculative decoding with several KV cache groups: {WAY_OUT}")
-    return Group(kind, tokens, extra, spec.block_size, sizes.pop(), len(names), (number,), names, spec)
+    return Group(kind, tokens, extra, spec.block_size, sizes.pop(), len(names), (number,), (names,), spec)
 
 
 def _kind(spec):
@@ -175,21 +180,29 @@ def _view(name, tensors, blocks, group):
     if inner != whole or (pieces > 1 and stride[0] != whole) or pieces * whole != group.block_bytes:
         raise DoesNotFit(f"a block of {name} does not have {group.block_bytes} contiguous bytes ({size}, {stride}): "
                          f"Troupe does not support this layout with several KV cache groups: {WAY_OUT}")
+    if pieces > 1 and len(size) > 3 and size[1] > 1 and stride[1] > stride[2]:
+        # Heads before tokens: how large the kernel's blocks are decides the order of bytes, and no identity says it.
+        raise DoesNotFit(f"this attention backend splits blocks of {name} into {pieces} pieces that have their heads "
+                         f"apart, which Troupe does not support with several KV cache groups: {WAY_OUT}")
     storage = tensor.untyped_storage()
     return {"base": tensor.data_ptr(), "bytes": storage.nbytes() - (tensor.data_ptr() - storage.data_ptr()),
             "block_stride": pieces * stride[0]}
 
 
 def layout(group, vllm_config, on_cpu):
-    """Names the order of bytes in a block, which only vLLM's kernels know."""
-    if group.kind == STATE:
-        return "state"
-    if on_cpu:
-        return _kv_shape.cpu_layout(group.spec)
-    # The kernel decides in which pieces a block is; it follows from these.
+    """Names the order of bytes in a block, which only vLLM's kernels know: it follows from these."""
     import vllm
+
+    if group.kind == STATE:
+        spec = group.spec
+        what = f"{getattr(spec, 'mamba_type', '')} {spec.shapes} {[str(each) for each in spec.dtypes]}"
+    elif on_cpu:
+        what = _kv_shape.cpu_layout(group.spec)
+    else:
+        what = f"{getattr(vllm_config, 'attention_config', None)!r} {getattr(group.spec, 'dtype', '')}"
+    if on_cpu:
+        return f"{what} cpu vllm {vllm.__version__}"
     from vllm.platforms import current_platform
 
-    backend = getattr(getattr(vllm_config, "attention_config", None), "backend", None)
     order = getattr(vllm_config.cache_config, "kv_cache_layout", None)
-    return f"gpu {current_platform.get_device_capability()} vllm {vllm.__version__} {backend} {order}"
+    return f"{what} gpu {current_platform.get_device_capability()} vllm {vllm.__version__} {order}"

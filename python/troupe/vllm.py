@@ -121,23 +121,26 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
     def _take_groups(self, vllm_config, kv_cache_config):
         refuse_with_groups(vllm_config, self._options)
         page_tokens, self._hash_tokens = resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)
+        if len(kv_cache_config.kv_cache_groups) == 1:
+            # Workers in other processes have another block size in their config.
+            page_tokens = _kv_shape.specs_of(kv_cache_config.kv_cache_groups[0])[0].block_size
         groups = self._groups = self._shape = _groups.Groups(kv_cache_config, page_tokens, runs_on_cpu())
         self._engine = engine_options(vllm_config, self._options, self._keys, 1, False)
-        members, base = [], self._options.namespace
+        members, base, identity = [], self._options.namespace, groups.identity(vllm_config)
         if not base:
-            # All groups of an engine have the same digits in their names.
+            # All groups of an engine have the same digits in their names; engines that do not fit have other ones.
             whole = namespace(vllm_config, self._options, self._keys, groups.geometry(groups.groups[0]),
-                              blocks=page_tokens, layout=groups.identity())
+                              blocks=page_tokens, layout=identity)
             _, base = whole.identity(self._engine)
         for group, label in zip(groups.groups, groups.labels()):
-            layout = f"{label}: {_groups.layout(group, vllm_config, groups.on_cpu)}; {groups.identity()}"
+            layout = f"{label}: {identity}"
             ns = namespace(vllm_config, self._options, self._keys, groups.geometry(group), blocks=page_tokens,
                            layout=layout, name=f"{base}.{label}")
             numbers = {"kind": group.kind, "tokens": group.tokens, "extra_tokens": group.extra_tokens,
                        "block_tokens": group.block_tokens}
             members.append((numbers, group.tables, ns))
         self._ns = _halves.Groups(page_tokens, members)
-        self._first_layer = groups.groups[0].names[0]
+        self._first_layer = groups.groups[0].names[0][0]
 
     def _say_attached(self, what):
         absence = self._half.absence()

@@ -60,26 +60,26 @@ class group_terms {
 public:
   explicit group_terms(const std::vector<shape_of_group>& shapes) : shapes_(shapes) {
     geometries_.resize(shapes_.size());
-    spaces_.resize(shapes_.size());
+    namespaces_.resize(shapes_.size());
     for (std::size_t g = 0; g < shapes_.size(); ++g) {
       const auto& its = shapes_[g];
       geometries_[g] = sized<troupe_geometry>();
       geometries_[g].layers = its.layers;
       geometries_[g].page_tokens = its.blocks_per_page();
       geometries_[g].opaque_block_bytes = its.block_bytes;
-      spaces_[g] = sized<troupe_namespace>();
-      spaces_[g].name = its.name.c_str();
-      spaces_[g].model = "test/hybrid";
-      spaces_[g].dtype = "bfloat16";
-      spaces_[g].layout = its.name.c_str();
-      spaces_[g].geometry = &geometries_[g];
+      namespaces_[g] = sized<troupe_namespace>();
+      namespaces_[g].name = its.name.c_str();
+      namespaces_[g].model = "test/hybrid";
+      namespaces_[g].dtype = "bfloat16";
+      namespaces_[g].layout = its.name.c_str();
+      namespaces_[g].geometry = &geometries_[g];
       auto group = sized<troupe_group>();
       group.kind = its.kind;
       group.tokens = its.tokens;
       group.block_tokens = its.block_tokens;
       group.table_count = static_cast<std::uint32_t>(its.tables.size());
       group.tables = its.tables.data();
-      group.ns = &spaces_[g];
+      group.ns = &namespaces_[g];
       groups_.push_back(group);
     }
     all = sized<troupe_groups>();
@@ -98,7 +98,7 @@ public:
 private:
   std::vector<shape_of_group> shapes_;
   std::vector<troupe_geometry> geometries_;
-  std::vector<troupe_namespace> spaces_;
+  std::vector<troupe_namespace> namespaces_;
   std::vector<troupe_group> groups_;
 };
 

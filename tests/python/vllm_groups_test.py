@@ -2,6 +2,7 @@
 
 import array
 import ctypes
+import sys
 import unittest
 
 import fake_vllm
@@ -71,8 +72,9 @@ class with_groups(unittest.TestCase):
         self.library.answers["troupe_worker_create_groups"] = created
         fake_vllm.platform.cpu = True
         self.addCleanup(setattr, fake_vllm.platform, "cpu", False)
-        before = _groups.layout
-        _groups.layout = lambda group, config, on_cpu: "packed"
+        before = self.real_layout = _groups.layout
+        _groups.layout = lambda group, config, on_cpu: self.layout
+        self.layout = "packed"
         self.addCleanup(setattr, _groups, "layout", before)
 
     def made(self, cache, role=KVConnectorRole.SCHEDULER, extra=None, **changes):
@@ -92,14 +94,63 @@ class groups(with_groups):
         self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [2], b"engine-0.full", 2, 1, 8192),
                                        (_groups.WINDOW, 256, 16, [0, 1], b"engine-0.window-256", 2, 2, 8192)])
         self.assertNotEqual(*self.layouts)
-        whole = b"full+0 tables 1 layers 2 blocks 16x8192, window-256+0 tables 2 layers 2 blocks 16x8192"
-        for layout in self.layouts:
-            self.assertIn(whole, layout)
+        # The texts of many layers fit.
+        self.assertTrue(all(b"16 tokens of full, window-256: " in layout for layout in self.layouts))
+        many = [f"model.language_model.layers.{number}.self_attn.attn" for number in range(1000)]
+        self.made(fake_vllm.grouped_config([(fake_vllm.SlidingWindowSpec(), many[:500]),
+                                            (fake_vllm.FullAttentionSpec(), many[500:])]))
+        self.assertTrue(all(len(layout) < 200 for layout in self.layouts))
+
+    def test_the_identity_and_the_name_tell_apart_what_bytes_may_differ_by(self):
+        seen = []
+
+        def identity(ns, engine, digest, name):
+            seen.append(ns.layout)
+            digest.value, name.value = b"0" * 32, ns.name or b"engine-0"
+            return 0
+
+        self.library.answers["troupe_namespace_identity"] = identity
+
+        def identities(cache):
+            """The layout that the name is made of, and those of the groups."""
+            seen.clear()
+            self.made(cache)
+            return seen[0], tuple(self.layouts)
+
+        usual = identities(window_model())
+        swapped = window_model()
+        swapped.kv_cache_groups[0].layer_names, swapped.kv_cache_groups[1].layer_names = (
+            ["layers.0", "layers.1"], ["layers.3", "layers.4"])
+        swapped.kv_cache_tensors[0].layers, swapped.kv_cache_tensors[1].layers = (
+            ["layers.0", "layers.1"], ["layers.3", "layers.4"])
+        self.layout = "packed"
+        moved = identities(swapped)
+        self.layout = "packed otherwise"
+        packed = identities(window_model())
+        for other in (moved, packed):
+            self.assertNotEqual(usual[0], other[0])
+            for one, another in zip(usual[1], other[1]):
+                self.assertNotEqual(one, another)
 
     def test_states_have_the_bytes_of_their_parts(self):
         self.made(state_model())
         self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [2], b"engine-0.full", 1, 1, 8192),
                                        (_groups.STATE, 0, 16, [0, 1], b"engine-0.state", 1, 2, 3 * 32 * 2 + 4 * 8 * 16 * 4)])
+
+    def test_states_of_other_kinds_have_another_layout(self):
+        layouts = set()
+        sys.modules["vllm"].__version__ = "0.32.0"
+        for shapes, dtypes in ((((3, 32), (4, 8, 16)), (fake_vllm.dtype(), fake_vllm.state_dtype())),
+                               (((32, 3), (4, 8, 16)), (fake_vllm.dtype(), fake_vllm.state_dtype())),
+                               (((3, 32), (4, 16, 8)), (fake_vllm.dtype(), fake_vllm.state_dtype())),
+                               (((3, 32), (4, 8, 16)), (fake_vllm.some(itemsize=2), fake_vllm.state_dtype()))):
+            spec = fake_vllm.MambaSpec()
+            spec.shapes, spec.dtypes = shapes, dtypes
+            group = _groups.Group(_groups.STATE, 0, 0, 16, 2240, 1, (0,), (("mixer",),), spec)
+            layouts.add(self.real_layout(group, None, True))
+        sys.modules["vllm"].__version__ = "0.33.0"
+        layouts.add(self.real_layout(group, None, True))
+        self.assertEqual(len(layouts), 5)
 
     def test_a_page_has_several_blocks_of_smaller_groups(self):
         cache = fake_vllm.grouped_config([(fake_vllm.SlidingWindowSpec(), ["a"]),
