@@ -33,9 +33,9 @@ struct block_tables {
 
   block_tables() = default;
   /// One table.
-  template <class Blocks>
-  requires std::convertible_to<const Blocks&, std::span<const block_id>> block_tables(const Blocks& one)
-      : blocks(one) {} // NOLINT(google-explicit-constructor): a list is a table
+  template <std::convertible_to<std::span<const block_id>> Blocks>
+  block_tables(const Blocks& one) // NOLINT(google-explicit-constructor): a list is a table
+      : blocks(one) {}
   block_tables(std::span<const block_id> all, std::span<const std::uint32_t> table_ends)
       : blocks(all), ends(table_ends) {}
 
