@@ -28,6 +28,8 @@ ENVIRONMENT = {
 # How long an engine may be silent. On a busy machine it takes minutes for the work of seconds, so this only ends
 # engines that hang.
 ENGINE_SECONDS, SETTLE_SECONDS = 900, 1
+# Tokens besides the chosen one whose logprobs are compared where rounding may choose another one.
+ALTERNATIVES = 4
 HITS = "vllm:external_prefix_cache_hits"
 
 
@@ -68,10 +70,12 @@ class engine:
         from vllm.config import KVTransferConfig
 
         self.pipe, self.multiprocessing = pipe, options.pop("multiprocessing", None)
+        if options.pop("cut_prefills", False):
+            cut_prefills()
         if self.multiprocessing:
             os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
             if self.multiprocessing == "fork":
-                fork_workers()
+                fork_workers(options.get("async_scheduling", False))
         settings = {"model": model, "skip_tokenizer_init": True, "dtype": "bfloat16", "seed": 0, "enforce_eager": True,
                     "max_model_len": 4096, "max_num_seqs": 8, "max_num_batched_tokens": 2048,
                     "disable_log_stats": False, **options}
@@ -83,15 +87,19 @@ class engine:
         """Tokens, their logprobs and how each request ended; `limit`: requests that are there at once."""
         from vllm import SamplingParams
 
-        sampling = SamplingParams(temperature=0, max_tokens=generate, ignore_eos=True, detokenize=False, logprobs=1)
-        outputs = self.llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+        sampling = SamplingParams(temperature=0, max_tokens=generate, ignore_eos=True, detokenize=False,
+                                  logprobs=1 + ALTERNATIVES)
+        requests, outputs = [{"prompt_token_ids": prompt} for prompt in prompts], []
+        for first in range(0, len(requests), limit or len(requests) or 1):
+            outputs += self.llm.generate(requests[first:first + (limit or len(requests))], sampling, use_tqdm=False)
         return [self.heard(output) for output in outputs]
 
     @staticmethod
     def heard(output):
         said = output.outputs[0]
         logprobs = [step[token].logprob for token, step in zip(said.token_ids, said.logprobs or ())]
-        return {"tokens": list(said.token_ids), "logprobs": logprobs, "finish": said.finish_reason,
+        likely = [{token: one.logprob for token, one in step.items()} for step in said.logprobs or ()]
+        return {"tokens": list(said.token_ids), "logprobs": logprobs, "likely": likely, "finish": said.finish_reason,
                 "cached": output.num_cached_tokens}
 
     def metrics(self):
@@ -136,14 +144,27 @@ class engine:
         self.llm.llm_engine.engine_core.shutdown()
 
 
-def fork_workers():
-    """vLLM's CPU platform wants new interpreters for its processes, each of which imports for seconds."""
+def cut_prefills():
+    """Lets the scheduler end a prefill's piece where a state is kept, as it does for other layers with states. Mamba 2
+    layers ask to keep it inside of a piece instead, which their kernels for CPUs do not do: vLLM 0.32 and 0.33 end with
+    an IndexError."""
+    from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
+
+    if "get_kv_cache_spec" in vars(MambaMixer2):
+        del MambaMixer2.get_kv_cache_spec
+
+
+def fork_workers(ahead):
+    """vLLM's CPU platform wants new interpreters for its processes, each of which imports for seconds. `ahead`: whether
+    scheduling is asynchronous."""
     from vllm.platforms import cpu
 
     check = cpu.CpuPlatform.check_and_update_config.__func__
 
     def check_and_fork(cls, config):
         check(cls, config)
+        # It turns this off, also for those who ask for it, as "not required on CPU".
+        config.scheduler_config.async_scheduling = ahead
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
     cpu.CpuPlatform.check_and_update_config = classmethod(check_and_fork)

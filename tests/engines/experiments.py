@@ -38,6 +38,13 @@ def collection():
 
 experiments, experiment = collection()
 
+# The first version of vLLM with several KV cache groups in Troupe.
+SEVERAL_GROUPS = "0.32"
+
+# By name of an experiment: the first version of vLLM that it is for, and the first one that it is not for any more.
+# Those without an entry are for all versions.
+versions = {}
+
 
 # The gaps of all logprobs that the running experiment has compared.
 gaps = []
@@ -124,18 +131,18 @@ class lab:
         log = logs / f"{self.runs:02}-{self.current}.log"
         return engines.run(work, log, model or self.model, options, connector, environment)
 
-    def play(self, prompts, connector, generate=24, **options):
+    def play(self, prompts, connector, generate=24, limit=None, **options):
         """Outputs and metrics of one engine, which has its node if it has a connector."""
-        outputs, metrics = self.start(lambda one: (one.play(prompts, generate), one.metrics()), connector,
+        outputs, metrics = self.start(lambda one: (one.play(prompts, generate, limit), one.metrics()), connector,
                                       **options).result()
         if connector:
             require_attached(metrics)
         return outputs, metrics
 
-    def baseline(self, prompts, generate=24, **options):
-        key = repr((prompts, generate, sorted(options.items())))
+    def baseline(self, prompts, generate=24, limit=None, **options):
+        key = repr((prompts, generate, limit, sorted(options.items())))
         if key not in self.baselines:
-            self.baselines[key] = self.play(prompts, None, generate, **options)[0]
+            self.baselines[key] = self.play(prompts, None, generate, limit, **options)[0]
         return self.baselines[key]
 
 
@@ -233,27 +240,27 @@ def schedules_ahead(one):
     return bool(one.llm.llm_engine.vllm_config.scheduler_config.async_scheduling)
 
 
-def play_two_in_turns(lab, made, piece):
+def play_two_in_turns(lab, made, piece, limit=None, options=EXACT):
     """Two engines at once, each with half of the prompts, and then with the other half; `piece`: tokens that are found
     as a unit."""
     mine, others = usual()[:2], engines.random_prompts(8, 2, PROMPT)
 
     def play_in_turns(one):
         one.say("ready")
-        first = one.play(one.wait(), 24)
+        first = one.play(one.wait(), 24, limit)
         one.idle_steps()
         one.say("played")
-        second = one.play(one.wait(), 24)
+        second = one.play(one.wait(), 24, limit)
         return first, second, one.hits()
 
-    runs = [lab.start(play_in_turns, lab.connector(made), **EXACT) for _ in range(2)]
+    runs = [lab.start(play_in_turns, lab.connector(made), **options) for _ in range(2)]
     for prompts_of_all in ((mine, others), (others, mine)):
         for each in runs:
             each.hear()
         for each, prompts in zip(runs, prompts_of_all):
             each.say(prompts)
     results = [each.result() for each in runs]
-    wanted = [lab.baseline(mine, **EXACT), lab.baseline(others, **EXACT)]
+    wanted = [lab.baseline(mine, limit=limit, **options), lab.baseline(others, limit=limit, **options)]
     found = 0
     for number, (first, second, hits) in enumerate(results):
         require_equal(first, wanted[number], ROUNDING)
@@ -346,19 +353,34 @@ def tensor_parallel(lab):
     return FULL, ""
 
 
-@experiment("layers with a sliding window between full ones (as in Gemma 3 and gpt-oss), with the documented command")
-def windows(lab):
+def play_windows(lab, **options):
+    """A model with windows, kept in one KV cache group."""
     made = lab.node("windows").start()
-    options = {"model": tiny_model.write(lab.directory / "tiny-windows", config=tiny_model.windows())}
-    # By default, vLLM gives the model several KV cache groups.
-    run = lab.start(lambda one: (one.play(usual()), groups_of(one)), **options)
-    wanted, groups = run.result()
-    require(groups > 1, "this vLLM makes one KV cache group of it in any case: nothing is shown")
+    options["model"] = tiny_model.write(lab.directory / "tiny-windows", config=tiny_model.windows())
+    # Without a connector, vLLM gives the model several groups.
+    wanted, several = lab.start(lambda one: (one.play(usual()), groups_of(one)), model=options["model"]).result()
+    require(several > 1, "this vLLM makes one KV cache group of it in any case: nothing is shown")
     for expected in (0, FULL):
-        outputs, metrics = lab.play(usual(), lab.connector(made), **options)
+        run = lab.start(lambda one: (one.play(usual()), one.metrics(), groups_of(one)), lab.connector(made), **options)
+        outputs, metrics, groups = run.result()
+        require_attached(metrics)
         require_equal(outputs, wanted)
         require(external(metrics) == expected, f"{external(metrics)} tokens in the place of {expected} were found")
-    return FULL, f"{groups} KV cache groups without a connector"
+        require(groups == 1, f"this vLLM makes {groups} KV cache groups of it with Troupe")
+    return FULL, f"{several} KV cache groups without a connector"
+
+
+@experiment("layers with a sliding window between full ones (as in Gemma 3 and gpt-oss), with the documented command")
+def windows(lab):
+    return play_windows(lab)
+
+
+versions["windows"] = (None, SEVERAL_GROUPS)
+
+
+@experiment("the same with --disable-hybrid-kv-cache-manager: one KV cache group")
+def one_group(lab):
+    return play_windows(lab, disable_hybrid_kv_cache_manager=True)
 
 
 def groups_of(one):
@@ -378,6 +400,9 @@ def state_layers(lab):
         require(own or "unified type" in said, "it did not say why it does not start")
         return 0, "refused when vLLM starts" if own else "refused by vLLM itself"
     raise wrong("vLLM has started")
+
+
+versions["state-layers"] = (None, SEVERAL_GROUPS)
 
 
 def damaged_node(lab, name):

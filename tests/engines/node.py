@@ -92,11 +92,24 @@ class node:
             self.process.wait(STOP_SECONDS)
             self.process = None
 
-    def damage_pages(self, share, seed=1, most=None):
-        """Flips a byte in the payload of a share of the pages on disk, with an upper limit. Returns the number of
-        damaged pages and of all pages."""
+    def namespaces(self):
+        """Its namespaces, as its HTTP API describes them."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/v1/namespaces", timeout=60) as answer:
+            return json.load(answer)["namespaces"]
+
+    def clear(self, namespace):
+        """Erases all pages of the namespace of this id; returns their number."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.metrics_port}/v1/namespaces/{namespace}/clear",
+                                         data=b"{}", method="POST")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["pages"]
+
+    def damage_pages(self, share, seed=1, most=None, namespace="", after=0):
+        """Flips a byte in the payload of a share of the pages on disk, with an upper limit; `namespace`: only in that
+        of this id; `after`: not in so many pages at the beginning. Returns the number of damaged pages and of all
+        pages."""
         dice, damaged, all_pages = random.Random(seed), 0, 0
-        for path in sorted((self.directory / "data" / "namespaces").rglob("*")):
+        for path in sorted((self.directory / "data" / "namespaces").rglob(f"{namespace}*")):
             if not path.is_file():
                 continue
             content = path.read_bytes()
@@ -106,9 +119,10 @@ class node:
                 if at % PAGE_HEADER == 0:
                     places.append(at + PAGE_HEADER)
                 at = content.find(MAGIC, at + 1)
+            spared = max(0, after - all_pages)
             all_pages += len(places)
             with open(path, "r+b") as file:
-                for place in places:
+                for place in places[spared:]:
                     if dice.random() < share and (most is None or damaged < most):
                         file.seek(place + 100)
                         file.write(bytes([content[place + 100] ^ 0xFF]))

@@ -12,11 +12,18 @@ Runs in an environment with vLLM for CPUs, which scripts/engines makes.
 import argparse
 import os
 import pathlib
+import re
 import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+
+
+def played_with(version, first, end):
+    """Whether a version, by its first two numbers, is not before the first one and before the end; None: no limit."""
+    number, first, end = ([int(x) for x in re.findall(r"\d+", text or "")[:2]] for text in (version, first, end))
+    return first <= number and (not end or number < end)
 
 
 def main():
@@ -33,12 +40,14 @@ def main():
     arguments = parser.parse_args()
     if arguments.which == "lmcache":
         from lmcache_experiments import experiments, gaps, lab, prepare, wrong
+        versions = {}
     else:
-        from experiments import experiments, gaps, lab, wrong
+        import hybrid_experiments  # noqa: F401
+        from experiments import experiments, gaps, lab, versions, wrong
 
     if arguments.list:
         for name, (what, _) in experiments.items():
-            print(f"{name:24} {what}")
+            print(f"{name:28} {what}")
         return 0
     for name in arguments.experiments:
         if name not in experiments:
@@ -64,22 +73,25 @@ def main():
         one.beside = arguments.beside.resolve()
     print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {one.directory}/logs",
           flush=True)
-    print(f"{'experiment':24} {'external hits':>13}  equal   logprobs  seconds", flush=True)
+    print(f"{'experiment':28} {'external hits':>13}  equal   logprobs  seconds", flush=True)
     failed = []
     for name in arguments.experiments or experiments:
         what, function = experiments[name]
+        if not played_with(vllm.__version__, *versions.get(name, (None, None))):
+            print(f"{name:28} {'-':>13}  not for this version of vLLM", flush=True)
+            continue
         one.current, started = name, time.monotonic()
         gaps.clear()
         try:
             hits, remark = function(one)
-            result, remark = ("no" if name == "control" else "yes"), remark
+            result, remark = ("no" if name.endswith("control") else "yes"), remark
         except (wrong, RuntimeError) as error:
             hits, result, remark = "-", "FAILED", str(error)
             failed.append(name)
         finally:
             one.end_nodes()
         gap = f"{max(gaps):.0e}" if any(gaps) else "same"
-        print(f"{name:24} {hits:>13}  {result:6} {gap:>9} {time.monotonic() - started:8.1f}  {remark}", flush=True)
+        print(f"{name:28} {hits:>13}  {result:6} {gap:>9} {time.monotonic() - started:8.1f}  {remark}", flush=True)
     one.end_nodes(all_of_them=True)
     print(f"{len(failed)} failed; {one.runs} engines in {time.monotonic() - began:.0f} s", flush=True)
     return 1 if failed else 0

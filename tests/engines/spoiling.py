@@ -1,6 +1,7 @@
 """Connectors for control experiments, which corrupt loaded pages or try what Troupe refuses."""
 
 import ctypes
+import os
 
 import troupe.vllm
 from troupe.vllm import TroupeConnector
@@ -33,6 +34,67 @@ class SpoilingConnector(TroupeConnector):
                 one.fill_(1.0)
                 continue
             ctypes.memset(one.data_ptr(), 0x3F, one.numel() * one.element_size() // 2)
+
+
+class GroupSpoiling:
+    """Changes the loaded blocks of one kind of group, for connectors of models with several KV cache groups, both halves
+    of which are in one process. The environment's SPOILT_GROUPS names the kind: full, state, or window-TOKENS."""
+
+    def __init__(self, vllm_config, role, kv_cache_config):
+        super().__init__(vllm_config, role, kv_cache_config)
+        wanted = os.environ["SPOILT_GROUPS"]
+        self._spoilt = {number: each for number, each in enumerate(kv_cache_config.kv_cache_groups)
+                        if kind_of(each.kv_cache_spec) == wanted}
+        if not self._spoilt:
+            raise ValueError(f"this model has no KV cache group of the kind {wanted!r}")
+        self._computed = {}
+
+    def register_kv_caches(self, kv_caches):
+        super().register_kv_caches(kv_caches)
+        self._memory = kv_caches
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        self._computed[request.request_id] = num_computed_tokens
+        return super().get_num_new_matched_tokens(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        if not num_external_tokens:
+            return
+        loading = _loading[request.request_id] = []
+        end = self._computed[request.request_id] + num_external_tokens
+        for number, group in self._spoilt.items():
+            for block in blocks.blocks[number][:end // group.kv_cache_spec.block_size]:
+                if not block.is_null and block.block_hash is None:
+                    loading += [(name, block.block_id) for name in group.layer_names]
+
+    def get_finished(self, finished_req_ids):
+        sent, received = super().get_finished(finished_req_ids)
+        self._spoil_all(received)
+        return sent, received
+
+    def get_transfer_results(self, finished_req_ids):
+        results = super().get_transfer_results(finished_req_ids)
+        self._spoil_all(results.finished_recving)
+        return results
+
+    def _spoil_all(self, received):
+        for request in received or ():
+            for name, block in _loading.pop(request, ()):
+                one = self._memory[name][block]
+                ctypes.memset(one.data_ptr(), 0x3F, one.numel() * one.element_size() // 2)
+
+
+def kind_of(spec):
+    """The kind of a KV cache group, by the name of its layers' class in vLLM."""
+    window = getattr(spec, "sliding_window", None)
+    if window:
+        return f"window-{window}"
+    return "state" if type(spec).__name__ == "MambaSpec" else "full"
+
+
+class GroupSpoilingConnector(GroupSpoiling, TroupeConnector):
+    pass
 
 
 class UnrefusingConnector(TroupeConnector):

@@ -54,7 +54,7 @@ def windows(layers=6, window=256):
 
 
 def convolutions(layers=6):
-    """Short convolutions between layers of attention. It has no weights because it must be refused."""
+    """Short convolutions between layers of attention, as in LFM2."""
     config = llama(layers=layers)
     kinds = ["full_attention" if layer % 3 == 2 else "conv" for layer in range(layers)]
     width = config["hidden_size"]
@@ -84,7 +84,8 @@ def attention(config):
 
 
 def shapes(config):
-    """Name of each weight, its shape, and how much larger than usual it is drawn; None: ones."""
+    """Name of each weight, its shape, and how much larger than usual it is drawn; None: ones; two numbers: the bounds of
+    evenly spread values."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     yield "model.embed_tokens.weight", (VOCABULARY, hidden), 8.0
     yield "model.norm.weight", (hidden,), None
@@ -100,8 +101,8 @@ def shapes(config):
         yield prefix + "mlp.down_proj.weight", (hidden, inner), 1.0
 
 
-def write(directory, seed=20260, config=None):
-    """Writes config and weights, unless they exist."""
+def write(directory, seed=20260, config=None, weights=shapes):
+    """Writes config and weights, unless they exist; `weights`: as `shapes`, for the config."""
     import torch
     from safetensors.torch import save_file
 
@@ -111,14 +112,17 @@ def write(directory, seed=20260, config=None):
         return str(directory)
     directory.mkdir(parents=True, exist_ok=True)
     dice = torch.Generator().manual_seed(seed)
-    weights = {}
-    for name, shape, gain in shapes(config):
+    drawn = {}
+    for name, shape, gain in weights(config):
         if gain is None:
-            weights[name] = torch.ones(shape, dtype=torch.bfloat16)
+            drawn[name] = torch.ones(shape, dtype=torch.bfloat16)
+        elif isinstance(gain, tuple):
+            least, most = gain
+            drawn[name] = (least + (most - least) * torch.rand(shape, generator=dice)).to(torch.bfloat16)
         else:
-            drawn = torch.randn(shape, generator=dice) * (gain / math.sqrt(shape[-1]))
-            weights[name] = drawn.to(torch.bfloat16)
-    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+            normal = torch.randn(shape, generator=dice) * (gain / math.sqrt(shape[-1]))
+            drawn[name] = normal.to(torch.bfloat16)
+    save_file(drawn, directory / "model.safetensors", metadata={"format": "pt"})
     # Last, since it says that the rest is there.
     (directory / "config.json").write_text(wanted)
     return str(directory)

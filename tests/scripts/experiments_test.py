@@ -228,7 +228,7 @@ class Experiments(unittest.TestCase):
 
     def test_those_about_hits_alone_pass_with_a_node_that_keeps_everything(self):
         for name in ("cold-and-restarted", "two-engines", "preemption", "tensor-parallel", "node-absent",
-                     "chunked-prefill", "another-model", "windows"):
+                     "chunked-prefill", "another-model"):
             self.assertIsNone(self.outcome(experiments, name), name)
         self.assertIsNone(self.outcome(lmcache_experiments, "many-prompts"))
 

@@ -1,0 +1,433 @@
+"""Experiments with models whose layers need several KV cache groups: windows or states beside full attention.
+
+A hit of such a model takes pages of every group: all blocks of the full layers, the last ones of windows, the one state
+that ends at the hit. So each experiment knows the exact length of a hit, and erases, damages or spoils one group alone.
+`SpoilingConnector` and its control show that output depends on every group.
+"""
+
+import functools
+import time
+from dataclasses import dataclass, field
+
+import engines
+import tiny_hybrids
+import tiny_model
+from experiments import (BLOCK, EXACT, PROMPT, PROMPTS, ROUNDING, SEVERAL_GROUPS, equal, experiments, external,
+                         failed_loads, groups_of, halves, play_two_in_turns, require, require_attached, require_equal,
+                         runs_apart, schedules_ahead, usual, versions, wrong)
+
+# How much logprobs of a schedule with bfloat16 differ from those of another one, see `ROUNDING` in experiments.py.
+COARSE = 0.1
+
+
+@dataclass(frozen=True)
+class kind:
+    """A model, and what is known of its hits."""
+
+    name: str
+    what: str
+    config: callable
+    weights: callable
+    # Hits are multiples of so many tokens.
+    unit: int
+    # Ends of the names of Troupe's namespaces, one for each of its groups.
+    groups: tuple
+    options: dict = field(default_factory=dict)
+    # Options with which the schedule makes no difference above `rounding`. Where there are none, requests play one at a
+    # time, so that the schedule is always the same.
+    exact: dict = field(default_factory=lambda: EXACT)
+    limit: int | None = None
+    # Prompts, their tokens, generated tokens, and so few blocks that some of the requests are preempted.
+    crowd: tuple = ()
+    # Whether a store has more than vLLM's own cache keeps, since the bytes of all blocks are there for a step.
+    keeps_all: bool = False
+
+    def found(self, tokens=PROMPT):
+        """The hit of a prompt of so many tokens, the last of which is always computed."""
+        return (tokens - 1) // self.unit * self.unit
+
+    def engine(self, lab):
+        model = tiny_model.write(lab.directory / f"tiny-{self.name}", config=self.config(), weights=self.weights)
+        return {"model": model, "enable_prefix_caching": True, **self.options}
+
+
+KINDS = (
+    kind("windows", "windows", tiny_model.windows, tiny_model.shapes, unit=BLOCK, groups=("full", "window-256"),
+         crowd=(6, 250, 300, 60), keeps_all=True),
+    # vLLM makes its blocks twice as long, so that a state fits into a page. Its kernels for CPUs need bfloat16.
+    kind("delta-net", "gated delta net", tiny_hybrids.delta_net, tiny_hybrids.delta_net_weights, unit=2 * BLOCK,
+         groups=("full", "state"), exact={}, limit=1, crowd=(4, 700, 120, 24)),
+    kind("mamba2", "Mamba 2", tiny_hybrids.mamba2, tiny_hybrids.mamba2_weights, unit=BLOCK, groups=("full", "state"),
+         options={"cut_prefills": True}, crowd=(4, 600, 200, 26)),
+)
+
+
+# Played as little as possible, since Troupe does not distinguish it from the other kinds with states.
+CONVOLUTIONS = kind("convolutions", "short convolutions", tiny_model.convolutions, tiny_hybrids.convolution_weights,
+                    unit=BLOCK, groups=("full", "state"), limit=1)
+
+
+def of_each_kind(what, kinds=KINDS):
+    """Adds an experiment for each kind of model: a function of the kind and the `lab`."""
+
+    def note(function):
+        for each in kinds:
+            name = f"{each.name}-{function.__name__.replace('_', '-')}"
+            experiments[name] = (f"{each.what}: {what}", functools.partial(function, each))
+            versions[name] = (SEVERAL_GROUPS, None)
+        return function
+
+    return note
+
+
+def play(lab, this, made, prompts, generate=24, **options):
+    """Outputs and metrics of an engine with Troupe, which keeps this model in several groups."""
+    outputs, metrics = lab.play(prompts, lab.connector(made), generate, this.limit, **{**this.engine(lab), **options})
+    require_groups(this, made)
+    return outputs, metrics
+
+
+def baseline(lab, this, prompts, generate=24, **options):
+    return lab.baseline(prompts, generate, this.limit, **{**this.engine(lab), **options})
+
+
+def require_groups(this, made):
+    """Requires pages of each group in a namespace of its own. Without them the model may have been served as one group,
+    which is another experiment."""
+    for group in this.groups:
+        require(namespace(made, group)["keys"] > 0, f"there is no page of the group {group!r}")
+
+
+def namespace(made, group):
+    named = {each["name"]: each for each in made.namespaces()}
+    ours = [name for name in named if name.endswith(group)]
+    require(len(ours) == 1, f"of the namespaces {sorted(named)}, {len(ours)} are of the group {group!r}")
+    return named[ours[0]]
+
+
+def require_found(outputs, tokens):
+    """Requires so many tokens for each request that were not computed."""
+    found = [x["cached"] for x in outputs]
+    require(found == list(tokens), f"{found} tokens in the place of {list(tokens)} were found")
+
+
+def require_hits(metrics, tokens, what="were found"):
+    require(external(metrics) == tokens, f"{external(metrics)} tokens in the place of {tokens} {what}")
+
+
+def warm(lab, this, name):
+    """A node with the pages of all usual prompts."""
+    made = lab.node(f"{this.name}-{name}").start()
+    outputs, metrics = play(lab, this, made, usual())
+    require_hits(metrics, 0, "were found in an empty cache")
+    require_equal(outputs, baseline(lab, this, usual()))
+    return made
+
+
+def require_all_found(lab, this, made):
+    """Requires the longest hits that this kind of model can have for all usual prompts, and the right output."""
+    outputs, metrics = play(lab, this, made, usual())
+    require_equal(outputs, baseline(lab, this, usual()))
+    require_hits(metrics, PROMPTS * this.found())
+    return PROMPTS * this.found()
+
+
+@of_each_kind("an empty cache; then another engine finds the longest prefix that every group has",
+              (*KINDS, CONVOLUTIONS))
+def restarted(this, lab):
+    made = warm(lab, this, "restarted")
+    found = require_all_found(lab, this, made)
+    return found, f"{this.found()} of {PROMPT} tokens each"
+
+
+@of_each_kind("EngineCore in a process of its own, asynchronous scheduling")
+def own_process(this, lab):
+    made = warm(lab, this, "own-process")
+
+    def play_and_look(one):
+        return one.play(usual(), limit=this.limit), one.metrics(), runs_apart(one), schedules_ahead(one)
+
+    run = lab.start(play_and_look, lab.connector(made), multiprocessing="fork", async_scheduling=True,
+                    **this.engine(lab))
+    outputs, metrics, apart, ahead = run.result()
+    require_equal(outputs, baseline(lab, this, usual()))
+    require_hits(metrics, PROMPTS * this.found())
+    require(apart, "EngineCore runs in the front-end's process")
+    require(ahead, "scheduling is not asynchronous")
+    return PROMPTS * this.found(), ""
+
+
+@of_each_kind("two engines at once on one node, each of which finds what the other has saved")
+def two_engines(this, lab):
+    made = lab.node(f"{this.name}-two").start()
+    out = play_two_in_turns(lab, made, this.unit, this.limit, {**this.engine(lab), **this.exact})
+    require_groups(this, made)
+    return out
+
+
+@of_each_kind("blocks run short: requests are preempted, and come back with pages from the node")
+def preemption(this, lab):
+    made = lab.node(f"{this.name}-preemption").start()
+    count, tokens, generate, blocks = this.crowd
+    prompts = engines.random_prompts(9, count, tokens)
+    options = {**this.engine(lab), **this.exact}
+    wanted = lab.baseline(prompts, generate, **options)
+
+    def play_and_note(one):
+        said = loads_after_preemption(one)
+        return one.play(prompts, generate), one.metrics(), said
+
+    found, again = [], 0
+    for _ in range(2):
+        outputs, metrics, said = lab.start(play_and_note, lab.connector(made), num_gpu_blocks_override=blocks,
+                                           max_model_len=1024, **options).result()
+        require_attached(metrics)
+        require_groups(this, made)
+        require(metrics.get("vllm:num_preemptions", 0) > 0, "nothing was preempted")
+        require_like(this, outputs, wanted)
+        found.append(external(metrics))
+        again += sum(said)
+    require(again > 0, "no preempted request has loaded anything")
+    require(found == [0, count * this.found(tokens)],
+            f"{found[1]} tokens of {count * this.found(tokens)} were found by the second engine, and {found[0]} before")
+    if this.limit:
+        # Rounding has hidden the last bits; pages must have them.
+        outputs, metrics = play(lab, this, made, prompts)
+        require_equal(outputs, baseline(lab, this, prompts))
+        require_hits(metrics, count * this.found(tokens))
+    return sum(found) + again, f"{again} of them by preempted requests"
+
+
+def loads_after_preemption(one):
+    """The tokens that preempted requests load from now on."""
+    connector = one.llm.llm_engine.engine_core.engine_core.scheduler.connector
+    said, ask = [], connector.update_state_after_alloc
+
+    def note(request, blocks, tokens):
+        if tokens and request.num_preemptions:
+            said.append(tokens)
+        return ask(request, blocks, tokens)
+
+    connector.update_state_after_alloc = note
+    return said
+
+
+def require_like(this, outputs, wanted):
+    """Requires equal outputs, or, where requests of this kind depend on the schedule, outputs that differ by rounding
+    alone: tokens are equal up to one that is as likely as another, which is the last that can be compared."""
+    if not this.limit:
+        require_equal(outputs, wanted, ROUNDING)
+        return
+    compared = [tokens_like(number, x, y) for number, (x, y) in enumerate(zip(outputs, wanted, strict=True))]
+    total = sum(len(x["tokens"]) for x in wanted)
+    require(sum(compared) >= total / 2, f"only {sum(compared)} of {total} tokens could be compared")
+
+
+def tokens_like(number, x, y):
+    """The number of tokens that have the wanted logprobs, but for rounding."""
+    require(x["finish"] == y["finish"], f"request {number} ended with {x['finish']!r} in the place of {y['finish']!r}")
+    for at, (token, wanted) in enumerate(zip(x["tokens"], y["tokens"], strict=True)):
+        gap = abs(x["logprobs"][at] - y["likely"][at].get(token, float("-inf")))
+        if gap > COARSE:
+            raise wrong(f"request {number} differs from token {at} on, by {gap:.2g}")
+        if token != wanted:
+            return at
+    return len(y["tokens"])
+
+
+@of_each_kind("prompts computed in pieces, and found")
+def chunked_prefill(this, lab):
+    made = lab.node(f"{this.name}-chunked").start()
+    prompts, total = engines.random_prompts(13, 2, 2000), 0
+    # With the same pieces where rounding makes a difference.
+    pieces = {"max_num_batched_tokens": 384}
+    wanted = baseline(lab, this, prompts, 16, **this.exact, **(pieces if this.limit else {}))
+    for expected in (0, 2 * this.found(2000)):
+        outputs, metrics = play(lab, this, made, prompts, 16, **this.exact, **pieces)
+        require_equal(outputs, wanted, ROUNDING)
+        require_hits(metrics, expected)
+        total += expected
+    return total, ""
+
+
+@of_each_kind("requests aborted while their pages are loaded")
+def abort(this, lab):
+    made = warm(lab, this, "abort")
+
+    def play_and_abort(one):
+        begun = sum(abort_while_loading(one, turn) for turn in range(6))
+        outputs = one.play(usual(), limit=this.limit)
+        one.idle_steps()
+        tracked = halves(one)[0].tracked_requests()
+        return outputs, tracked, one.llm.reset_prefix_cache(), one.metrics(), begun
+
+    outputs, tracked, free, metrics, begun = lab.start(play_and_abort, lab.connector(made), **this.engine(lab)).result()
+    require_equal(outputs, baseline(lab, this, usual()))
+    require_groups(this, made)
+    require(tracked == 0, f"the connector still knows of {tracked} requests")
+    require(free, "blocks of aborted requests were never freed")
+    require_found(outputs, [this.found()] * PROMPTS)
+    return external(metrics), f"{begun} aborted while they loaded, all blocks free after"
+
+
+def abort_while_loading(one, turn):
+    """Begins requests, aborts them when some of them wait for their pages, and waits until all blocks are free. Returns
+    how many were loading."""
+    from vllm import SamplingParams
+
+    core = one.llm.llm_engine
+    scheduler = core.engine_core.engine_core.scheduler
+    sampling = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, detokenize=False)
+    names = [f"abort-{turn}-{number}" for number in range(PROMPTS)]
+    for name, prompt in zip(names, usual()):
+        core.add_request(name, {"prompt_token_ids": prompt}, sampling)
+    deadline = time.monotonic() + 60
+    loading = 0
+    while not loading:
+        require(time.monotonic() < deadline, "no request has begun to load")
+        core.step()
+        loading = sum(each.status.name == "WAITING_FOR_REMOTE_KVS" for each in scheduler.requests.values())
+    core.abort_request(names)
+    core.step()
+    while not one.llm.reset_prefix_cache():
+        require(time.monotonic() < deadline, "blocks of aborted requests were not freed")
+        one.idle_steps(1)
+    return loading
+
+
+@of_each_kind("bytes changed on the disk in one group and then the other: shorter hits or none, and saved anew")
+def damaged_pages(this, lab):
+    made = warm(lab, this, "damaged")
+    hits, remarks = 0, []
+    for group in this.groups:
+        # One page of the full layers, which takes a part of one prompt's hit; all pages of the others.
+        most = 1 if group == "full" else None
+        damaged, pages = damage(made, group, most, after=3 if most else 0)
+        outputs, metrics = play(lab, this, made, usual())
+        require_equal(outputs, baseline(lab, this, usual()))
+        require(failed_loads(metrics) > 0, f"{group}: no load has failed: the damage was not met")
+        found = [x["cached"] for x in outputs]
+        if most is None:
+            require(not any(found), f"{group}: {found} tokens were found, where all pages are damaged")
+        else:
+            shorter = [tokens for tokens in found if tokens != this.found()]
+            require(len(shorter) == 1 and shorter[0] < this.found() and shorter[0] % this.unit == 0,
+                    f"{group}: {found} tokens were found, where one page of one prompt is damaged")
+            require(this.keeps_all or shorter == [0], f"{shorter[0]} tokens were found, where there is no state")
+        hits += sum(found) + require_all_found(lab, this, made)
+        remarks.append(f"{damaged} of {pages} of {group}: {', '.join(map(str, found))}")
+    return hits, f"damaged {'; '.join(remarks)}; saved anew"
+
+
+def damage(made, group, most, after):
+    """Damages pages of a group on disk. Returns the number of damaged pages, and of all pages of the group."""
+    place = namespace(made, group)["id"]
+    made.stop()
+    damaged, pages = made.damage_pages(1.0, most=most, namespace=place, after=after)
+    require(damaged == (most or pages) > 0, f"{damaged} of {pages} pages of the group {group!r} are damaged")
+    made.start()
+    return damaged, pages
+
+
+@of_each_kind("one group is erased and then the other: nothing is found, and all is saved again")
+def erased_group(this, lab):
+    made = warm(lab, this, "erased")
+    hits = 0
+    for group in this.groups:
+        erased = made.clear(namespace(made, group)["id"])
+        require(erased > 0, f"there was no page of the group {group!r}")
+        outputs, metrics = play(lab, this, made, usual())
+        require_equal(outputs, baseline(lab, this, usual()))
+        require_hits(metrics, 0, f"were found without the group {group!r}")
+        hits += require_all_found(lab, this, made)
+    return hits, "0 where a group was missing"
+
+
+@of_each_kind("the node is killed while an engine runs, is away, and comes back with the pages of all groups")
+def node_killed(this, lab):
+    made = warm(lab, this, "killed")
+    others = engines.random_prompts(11, 2, PROMPT)
+
+    def play_meanwhile(one):
+        first = one.play(others, limit=this.limit)
+        one.say("played")
+        one.wait()
+        one.llm.reset_prefix_cache()
+        outputs = [one.play(usual(), limit=this.limit)]
+        one.say("played alone")
+        one.wait()
+        deadline = time.monotonic() + 30
+        while one.hits() == 0 and time.monotonic() < deadline:
+            one.llm.reset_prefix_cache()
+            outputs.append(one.play(usual(), limit=this.limit))
+        return first, outputs, one.hits()
+
+    run = lab.start(play_meanwhile, lab.connector(made), **this.engine(lab))
+    run.hear()
+    made.kill()
+    run.say("alone")
+    run.hear()
+    made.start()
+    run.say("with a node again")
+    first, outputs, hits = run.result()
+    require_equal(first, baseline(lab, this, others))
+    for each in outputs:
+        require_equal(each, baseline(lab, this, usual()))
+    require(hits > 0 and hits % this.unit == 0, f"{hits} tokens were found by the engine that had lost its node")
+    return hits + require_all_found(lab, this, made), f"{hits} of them by the engine that had lost its node"
+
+
+@of_each_kind("two tensor-parallel workers, each with its share of every group")
+def tensor_parallel(this, lab):
+    made = lab.node(f"{this.name}-two-workers").start()
+    options = {"tensor_parallel_size": 2, "multiprocessing": "fork"}
+    wanted = baseline(lab, this, usual(), **options)
+    for expected in (0, PROMPTS * this.found()):
+        outputs, metrics = play(lab, this, made, usual(), **options)
+        require_equal(outputs, wanted)
+        require_hits(metrics, expected)
+    return PROMPTS * this.found(), ""
+
+
+@of_each_kind("the beginning of a long prompt in pieces, without and with --prefix-cache-retention-interval")
+def retention_interval(this, lab):
+    document = engines.random_prompts(15, 1, 2000)[0]
+    question = document[:1100] + engines.random_prompts(16, 1, 100)[0]
+    # States are kept where a prompt ends, and with the option where a piece of it ends at a multiple.
+    hits = [1024 if this.keeps_all else 0, 1024]
+    for interval, expected in zip((None, 512), hits):
+        made = lab.node(f"{this.name}-interval-{interval}").start()
+        options = {**this.exact, "max_num_batched_tokens": 512}
+        if interval:
+            options["prefix_cache_retention_interval"] = interval
+        outputs, metrics = play(lab, this, made, [document], **options)
+        require_equal(outputs, baseline(lab, this, [document], **options), ROUNDING)
+        require_hits(metrics, 0)
+        outputs, metrics = play(lab, this, made, [question], **options)
+        require_equal(outputs, baseline(lab, this, [question], **options), ROUNDING)
+        require_hits(metrics, expected, f"of 1100 were found with the option {interval}")
+        # Not because nothing can be found.
+        outputs, metrics = play(lab, this, made, [document], **options)
+        require_equal(outputs, baseline(lab, this, [document], **options), ROUNDING)
+        require_hits(metrics, this.found(2000), f"of the document were found with the option {interval}")
+    return sum(hits), f"{hits[0]} without it, {hits[1]} with it"
+
+
+@of_each_kind("control: loaded blocks of one group and then the other are spoilt, and each output differs",
+              (*KINDS, CONVOLUTIONS))
+def control(this, lab):
+    made = warm(lab, this, "control")
+    wanted = baseline(lab, this, usual())
+    for group in this.groups:
+        connector = lab.connector(made, name="GroupSpoilingConnector", module="spoiling")
+
+        def play_and_count(one):
+            return one.play(usual(), limit=this.limit), one.metrics(), groups_of(one)
+
+        outputs, metrics, groups = lab.start(play_and_count, connector, environment={"SPOILT_GROUPS": group},
+                                             **this.engine(lab)).result()
+        require(groups > 1, "vLLM makes one KV cache group of this model")
+        require_hits(metrics, PROMPTS * this.found())
+        same = sum(equal([x], [y]) for x, y in zip(outputs, wanted, strict=True))
+        require(same == 0, f"spoilt blocks of the group {group!r} make no difference to {same} of {PROMPTS} outputs")
+    return len(this.groups) * PROMPTS * this.found(), "differs, as it must"
