@@ -67,6 +67,8 @@ allocator::behavior_type allocator::make_behavior() {
         // Without an io worker only time shows that no engine writes a slot any more.
         if (slots == 0 && !worker_)
           state_.close(now());
+        else if (state_.has_memory_slots())
+          state_.set_frames(slots);
         else
           state_.set_limit(slots);
         flush();
@@ -111,6 +113,8 @@ void allocator::flush() {
     evict(out.evict);
   if (out.grow > 0)
     grow(out.grow);
+  if (out.grow_frames > 0)
+    grow_frames(out.grow_frames);
 }
 
 void allocator::grow(std::uint32_t slots) {
@@ -118,6 +122,20 @@ void allocator::grow(std::uint32_t slots) {
     take_growth(request(grower_, caf::infinite, grow_atom_v, ns_, rank_, slots));
   else
     take_growth(request(worker_, caf::infinite, grow_atom_v, slots));
+}
+
+void allocator::grow_frames(std::uint32_t frames) {
+  request(worker_, caf::infinite, grow_atom_v, frames)
+      .then(
+          [this](std::uint32_t now_there) {
+            state_.frames_grown(now_there);
+            flush();
+          },
+          [this](const caf::error& e) {
+            log::get("allocator")->error("no more memory: rank {} ({})", rank_, to_string(from_caf(e)));
+            state_.frames_grown(state_.frames());
+            flush();
+          });
 }
 
 template <class Asked>
@@ -129,7 +147,7 @@ void allocator::take_growth(Asked asked) {
       },
       [this](const caf::error& e) {
         log::get("allocator")->error("no more slots: rank {} ({})", rank_, to_string(from_caf(e)));
-        state_.resize(static_cast<std::uint32_t>(state_.stats().total));
+        state_.resize(state_.slab_slots());
         flush();
       });
 }

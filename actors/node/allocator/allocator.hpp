@@ -33,6 +33,8 @@ private:
   void grow(std::uint32_t slots);
   template <class Asked>
   void take_growth(Asked asked);
+  /// Requests more memory from the io worker, for memory slots.
+  void grow_frames(std::uint32_t frames);
   void fenced(const std::vector<slot_ref>& slots);
   /// Applies a change of slots that a shard reports.
   template <class Call>

@@ -1,5 +1,7 @@
 #include "actors/node/allocator/allocator_state.hpp"
 
+#include "io/slab/beyond_slab.hpp"
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -31,28 +33,31 @@ allocator_state::zeroed<T> allocator_state::zeroes(std::size_t n) {
 }
 
 allocator_state::allocator_state(const allocator_options& options)
-    : options_(options), successors_(zeroes<std::uint32_t>(options.slots)),
-      generations_(zeroes<generation_number>(options.slots)), states_(zeroes<slot_state>(options.slots)) {
+    : options_(options), successors_(zeroes<std::uint32_t>(std::size_t{options.slots} + options.memory_slots)),
+      generations_(zeroes<generation_number>(std::size_t{options.slots} + options.memory_slots)),
+      states_(zeroes<slot_state>(std::size_t{options.slots} + options.memory_slots)) {
   static_assert(static_cast<int>(slot_state::free) == 0);
   options_.low_watermark = std::min(options_.low_watermark, options_.slots);
   options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, options_.slots);
-  exist_ = std::min(options_.there.value_or(options_.slots), options_.slots);
-  count_of(slot_state::free) = exist_;
-  limit_ = options_.elastic && !options_.there ? 0 : exist_;
-  if (exist_ == 0)
+  memory_.first = options_.slots;
+  slab_.there = std::min(options_.there.value_or(options_.slots), options_.slots);
+  slab_.free = slab_.there;
+  slab_.limit = options_.elastic && !options_.there ? 0 : slab_.there;
+  count_of(slot_state::free) = slab_.free;
+  if (slab_.there == 0)
     return;
-  first_free_ = options_.first_slot < exist_ ? options_.first_slot : 0;
-  last_free_ = first_free_ == 0 ? exist_ - 1 : first_free_ - 1;
-  if (first_free_ != 0)
-    successors_[exist_ - 1] = first_successor;
-  successors_[last_free_] = no_successor;
+  slab_.first_free = options_.first_slot < slab_.there ? options_.first_slot : 0;
+  slab_.last_free = slab_.first_free == 0 ? slab_.there - 1 : slab_.first_free - 1;
+  if (slab_.first_free != 0)
+    successors_[slab_.there - 1] = first_successor;
+  successors_[slab_.last_free] = no_successor;
 }
 
 std::vector<errc> allocator_state::restore(std::span<const slot_ref> slots) {
   if (!restoring_ && !in_service_) {
     restoring_ = true;
-    first_free_ = last_free_ = no_slot;
-    count_of(slot_state::free) = 0;
+    slab_.first_free = slab_.last_free = no_slot;
+    slab_.free = count_of(slot_state::free) = 0;
   }
   std::vector<errc> results;
   results.reserve(slots.size());
@@ -64,7 +69,8 @@ std::vector<errc> allocator_state::restore(std::span<const slot_ref> slots) {
 errc allocator_state::restore_one(slot_ref where) {
   if (!restoring_ || where.generation == 0)
     return errc::invalid_argument;
-  if (where.slot >= exist_)
+  // Pages of memory slots ended with the process that had them.
+  if (where.slot >= slab_.there)
     return errc::out_of_range;
   auto& state = states_[where.slot];
   const auto generation = generation_of(where.slot);
@@ -89,7 +95,7 @@ errc allocator_state::restore_one(slot_ref where) {
 
 std::vector<slot_ref> allocator_state::restored() {
   if (std::exchange(restoring_, false)) {
-    for (slot_number slot = 0; slot < exist_; ++slot)
+    for (slot_number slot = 0; slot < slab_.there; ++slot)
       if (states_[slot] == slot_state::free)
         push_free(slot);
     disputed_.clear();
@@ -110,21 +116,27 @@ slot_number allocator_state::next_free(slot_number slot) const noexcept {
 }
 
 void allocator_state::push_free(slot_number slot) noexcept {
+  auto& kind = kind_of(slot);
   successors_[slot] = no_successor;
-  if (last_free_ == no_slot)
-    first_free_ = slot;
+  if (kind.last_free == no_slot)
+    kind.first_free = slot;
   else
-    successors_[last_free_] = slot + first_successor;
-  last_free_ = slot;
+    successors_[kind.last_free] = slot + first_successor;
+  kind.last_free = slot;
+  ++kind.free;
   ++count_of(slot_state::free);
 }
 
-slot_ref allocator_state::pop_free() noexcept {
+slot_ref allocator_state::pop_free(slot_kind& of) noexcept {
   in_service_ = true;
-  const auto slot = first_free_;
-  first_free_ = next_free(slot);
-  if (first_free_ == no_slot)
-    last_free_ = no_slot;
+  // Only memory slots are made when they are first needed.
+  if (of.free == 0)
+    push_free(of.first + of.there++);
+  const auto slot = of.first_free;
+  of.first_free = next_free(slot);
+  if (of.first_free == no_slot)
+    of.last_free = no_slot;
+  --of.free;
   --count_of(slot_state::free);
   auto generation = generation_of(slot) + 1;
   if (generation == 0) // 0 is never granted
@@ -141,8 +153,9 @@ void allocator_state::grant(const parked_request& to, errc code_if_fewer) {
   answer.request = to.request;
   answer.code = n == to.count ? errc::ok : code_if_fewer;
   answer.reply.slots.items.reserve(n);
+  const auto of_slab = std::min(n, slab_.room());
   for (std::uint64_t i = 0; i < n; ++i)
-    answer.reply.slots.items.push_back(pop_free());
+    answer.reply.slots.items.push_back(pop_free(i < of_slab ? slab_ : memory_));
   outbox_.answers.push_back(std::move(answer));
 }
 
@@ -168,9 +181,10 @@ void allocator_state::settle() {
     return;
   while (!parked_.empty()) {
     const auto& head = parked_.front();
-    const bool enough = room() >= head.count;
+    const auto available = slab_.room() + (awaits_growth() ? 0 : memory_.room());
+    const bool enough = available >= head.count;
     // No more slots will come, neither by eviction nor, in time, out of quarantine.
-    const bool no_more = !growing_ && !may_grow();
+    const bool no_more = !slab_growth_.asked && !may_grow() && !frame_growth_.asked && !may_grow_frames();
     const bool hopeless = exhausted_ && coming_until(head.deadline) == 0 && no_more;
     // The same if all existing slots are free.
     const bool all_there = in_use() == 0 && no_more;
@@ -183,16 +197,13 @@ void allocator_state::settle() {
 }
 
 void allocator_state::ask_for_eviction() {
-  const auto quarantined = count_of(slot_state::quarantined);
-  const auto coming = room(quarantined);
-  if (coming < share(options_.low_watermark))
+  const auto high = share(options_.high_watermark);
+  const auto low = share(options_.low_watermark);
+  if (coming() < low)
     refilling_ = true;
-  if (coming >= share(options_.high_watermark))
+  if (coming() >= high)
     refilling_ = false;
-  const auto missing = [&](std::uint64_t wanted, std::uint64_t there) {
-    wanted = std::min<std::uint64_t>(wanted, limit_);
-    return wanted > there ? wanted - there : 0;
-  };
+  const auto missing = [](std::uint64_t wanted, std::uint64_t there) { return wanted > there ? wanted - there : 0; };
   std::uint64_t asked_for = 0;
   auto last_deadline = timestamp::min();
   for (const auto& p : parked_) {
@@ -200,23 +211,39 @@ void allocator_state::ask_for_eviction() {
     last_deadline = std::max(last_deadline, p.deadline);
   }
   // Slots that rest beyond the last deadline do not help the waiting requests.
-  const auto in_time = room(coming_until(last_deadline));
+  const auto in_time = options_.fenced ? coming() : slab_.room(coming_until(last_deadline));
   // Slots above the limit must be emptied, with or without a request.
-  const auto kept = in_use() - quarantined;
-  const auto evict = std::max({missing(refilling_ ? share(options_.high_watermark) : 0, coming),
-                               missing(asked_for, in_time), kept > limit_ ? kept - limit_ : 0});
-  const auto wanted = std::max(evict, asked_for > in_time ? asked_for - in_time : 0);
-  if (may_grow() && wanted > 0 && kept <= limit_) {
-    growing_ = true;
-    growth_asked_ = now_;
-    outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - limit_));
+  const auto evict = std::max({missing(std::min(refilling_ ? high : 0, limit()), coming()),
+                               missing(std::min(asked_for, limit()), in_time), slab_.too_many()});
+  if (may_grow() && slab_.too_many() == 0) {
+    // Whether memory has room does not matter: a page is better off on the disk.
+    const auto slab_coming = slab_.room(slab_.quarantined);
+    const auto slab_in_time = options_.fenced ? slab_coming : in_time;
+    ask_for_growth(std::max(missing(refilling_ || slab_coming < low ? std::min(high, slab_.limit) : 0, slab_coming),
+                            missing(asked_for, slab_in_time)));
   }
-  const bool awaits_growth = growing_ && (!options_.there || now_ < later(growth_asked_, options_.growth_patience));
-  if (evicting_ || exhausted_ || awaits_growth || evict == 0)
+  if (!slab_growth_.asked && may_grow_frames()) {
+    const auto wanted = std::max(evict, missing(asked_for, in_time));
+    frame_growth_.asked = wanted > 0;
+    outbox_.grow_frames = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.memory_slots));
+  }
+  if (evicting_ || exhausted_ || awaits_growth() || frame_growth_.asked || evict == 0)
     return;
   outbox_.evict = static_cast<std::uint32_t>(evict);
   evicting_ = true;
   came_back_ = false;
+}
+
+void allocator_state::ask_for_growth(std::uint64_t wanted) {
+  if (wanted == 0)
+    return;
+  slab_growth_.asked = true;
+  slab_growth_.asked_at = now_;
+  outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - slab_.limit));
+}
+
+bool allocator_state::awaits_growth() const noexcept {
+  return slab_growth_.asked && (!options_.there || now_ < later(slab_growth_.asked_at, options_.growth_patience));
 }
 
 void allocator_state::eviction_done(std::uint64_t freed, bool more) {
@@ -227,25 +254,42 @@ void allocator_state::eviction_done(std::uint64_t freed, bool more) {
 }
 
 bool allocator_state::may_grow() const noexcept {
-  return options_.elastic && !growing_ && limit_ < options_.slots && now_ >= next_growth_;
+  return options_.elastic && !slab_growth_.asked && slab_.limit < options_.slots && now_ >= slab_growth_.not_before;
+}
+
+bool allocator_state::may_grow_frames() const noexcept {
+  return memory_.limit < options_.memory_slots && !frame_growth_.asked && now_ >= frame_growth_.not_before;
 }
 
 void allocator_state::resize(std::uint32_t slots) {
-  if (growing_ && slots <= limit_)
-    next_growth_ = now_ + options_.growth_retry;
-  growing_ = false;
+  if (slab_growth_.asked && slots <= slab_.limit)
+    slab_growth_.not_before = now_ + options_.growth_retry;
+  slab_growth_.asked = false;
   set_limit(slots);
 }
 
 void allocator_state::set_limit(std::uint32_t slots) {
-  limit_ = std::min(slots, options_.slots);
+  slab_.limit = std::min(slots, options_.slots);
   if (options_.there) {
-    for (; exist_ < limit_; ++exist_)
-      push_free(exist_);
-    limit_ = exist_;
+    while (slab_.there < slab_.limit)
+      push_free(slab_.there++);
+    slab_.limit = slab_.there;
   }
   // An earlier failure to evict may not hold any more.
-  exhausted_ = exhausted_ && in_use() <= limit_;
+  exhausted_ = exhausted_ && slab_.in_use() <= slab_.limit;
+  settle();
+}
+
+void allocator_state::frames_grown(std::uint32_t frames) {
+  if (frame_growth_.asked && frames <= frames_)
+    frame_growth_.not_before = now_ + options_.growth_retry;
+  frame_growth_.asked = false;
+  set_frames(frames);
+}
+
+void allocator_state::set_frames(std::uint32_t frames) {
+  frames_ = frames;
+  memory_.limit = std::min<std::uint64_t>(io::pages_beyond_slab(frames, options_.slots), options_.memory_slots);
   settle();
 }
 
@@ -266,13 +310,16 @@ std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slo
   std::vector<errc> results;
   results.reserve(slots.size());
   for (const auto& where : slots) {
-    if (where.slot >= exist_) {
+    auto& kind = kind_of(where.slot);
+    if (!exists(where.slot)) {
       results.push_back(errc::out_of_range);
     } else if (states_[where.slot] != from || generation_of(where.slot) != where.generation) {
       results.push_back(errc::stale);
     } else {
       states_[where.slot] = to;
       --count_of(from);
+      kind.quarantined -= from == slot_state::quarantined ? 1 : 0;
+      kind.quarantined += to == slot_state::quarantined ? 1 : 0;
       if (to == slot_state::free)
         push_free(where.slot);
       else
@@ -355,7 +402,7 @@ void allocator_state::tick(timestamp now) {
     p = parked_.erase(p);
     served = true;
   }
-  if (served || (options_.elastic && !parked_.empty()))
+  if (served || ((options_.elastic || options_.memory_slots > 0) && !parked_.empty()))
     settle();
 }
 
@@ -373,7 +420,7 @@ std::optional<timestamp> allocator_state::next_deadline() const {
 
 allocator_stats allocator_state::stats() const noexcept {
   allocator_stats s;
-  s.total = std::max(limit_, in_use());
+  s.total = std::max(slab_.limit, slab_.in_use());
   s.free = room();
   s.reserved = count_of(slot_state::reserved);
   s.live = count_of(slot_state::live);
@@ -381,9 +428,11 @@ allocator_stats allocator_state::stats() const noexcept {
   s.refused = refused_;
   if (!options_.elastic) {
     // Existing slots that may not be used yet wait like those that rest.
-    s.quarantined += exist_ - s.total;
-    s.total = exist_;
+    s.quarantined += slab_.there - s.total;
+    s.total = slab_.there;
   }
+  s.beyond_slab = std::max(memory_.limit, memory_.in_use());
+  s.total += s.beyond_slab;
   return s;
 }
 
@@ -395,23 +444,25 @@ std::string allocator_state::check_invariants() const {
   if (restoring_)
     return {};
   std::uint64_t counted[4] = {};
-  for (slot_number slot = 0; slot < exist_; ++slot)
-    ++counted[static_cast<std::size_t>(states_[slot])];
+  for (const auto* kind : {&slab_, &memory_}) {
+    std::uint64_t quarantined = 0;
+    for (auto slot = kind->first; slot < kind->first + kind->there; ++slot) {
+      ++counted[static_cast<std::size_t>(states_[slot])];
+      quarantined += states_[slot] == slot_state::quarantined ? 1 : 0;
+      if (states_[slot] != slot_state::free && generation_of(slot) == 0)
+        return "slot " + std::to_string(slot) + " was granted with generation 0";
+    }
+    if (quarantined != kind->quarantined)
+      return "the slots in quarantine are counted wrong";
+    if (auto wrong = check_free_list(*kind); !wrong.empty())
+      return wrong;
+  }
   if (!std::equal(std::begin(counted), std::end(counted), std::begin(counts_)))
     return "the counts of slots by state are wrong";
-  std::vector<bool> listed(options_.slots, false);
-  std::uint64_t free = 0;
-  auto last = no_slot;
-  for (auto slot = first_free_; slot != no_slot; slot = next_free(slot)) {
-    if (slot >= exist_ || states_[slot] != slot_state::free || listed[slot])
-      return "slot " + std::to_string(slot) + " is in the free list twice, or is not free";
-    listed[slot] = true;
-    last = slot;
-    ++free;
-  }
-  if (free != count_of(slot_state::free) || last != last_free_)
-    return "the free list has " + std::to_string(free) + " slots, " + std::to_string(count_of(slot_state::free)) +
-           " are counted as free";
+  if (count_of(slot_state::free) != slab_.free + memory_.free)
+    return "the free slots of both kinds are not all free slots";
+  if (memory_.there > options_.memory_slots)
+    return "there are more memory slots than there may be";
   std::uint64_t resting = 0;
   for (const auto& x : resting_)
     for (const auto& where : x.slots) {
@@ -422,9 +473,21 @@ std::string allocator_state::check_invariants() const {
   if (!options_.fenced && resting != count_of(slot_state::quarantined))
     return std::to_string(resting) + " slots rest, but " + std::to_string(count_of(slot_state::quarantined)) +
            " are in quarantine";
-  for (slot_number slot = 0; slot < exist_; ++slot)
-    if (states_[slot] != slot_state::free && generation_of(slot) == 0)
-      return "slot " + std::to_string(slot) + " was granted with generation 0";
+  return {};
+}
+
+std::string allocator_state::check_free_list(const slot_kind& kind) const {
+  std::unordered_set<slot_number> listed;
+  auto last = no_slot;
+  for (auto slot = kind.first_free; slot != no_slot; slot = next_free(slot)) {
+    if (slot < kind.first || slot >= kind.first + kind.there || states_[slot] != slot_state::free ||
+        !listed.insert(slot).second)
+      return "slot " + std::to_string(slot) + " is in the free list twice, or is not free";
+    last = slot;
+  }
+  if (listed.size() != kind.free || last != kind.last_free)
+    return "the free list has " + std::to_string(listed.size()) + " slots, " + std::to_string(kind.free) +
+           " are counted as free";
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include "base/identifiers.hpp"
 #include "messages/allocator_messages.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -22,6 +23,9 @@ namespace troupe {
 struct allocator_options {
   /// Pages of the rank's slab file.
   std::uint32_t slots = 0;
+  /// Further slots, numbered after those of the slab, for pages that stay in memory only. They are granted when the
+  /// slab has none to grant and does not grow, as far as `set_frames` allows. Only with a fence.
+  std::uint32_t memory_slots = 0;
   /// If fewer slots than this are free or becoming free, shards are asked to evict until there are `high_watermark`.
   std::uint32_t low_watermark = 0;
   std::uint32_t high_watermark = 0;
@@ -76,8 +80,13 @@ struct allocator_outbox {
   /// For an elastic allocator, if not 0: this many more slots are requested. `resize` is then called once, before
   /// anything is evicted.
   std::uint32_t grow = 0;
+  /// With memory slots, if not 0: this many more frames are requested from the io worker. `frames_grown` is then called
+  /// once, before anything is evicted.
+  std::uint32_t grow_frames = 0;
 
-  bool empty() const noexcept { return answers.empty() && fence.empty() && evict == 0 && grow == 0; }
+  bool empty() const noexcept {
+    return answers.empty() && fence.empty() && evict == 0 && grow == 0 && grow_frames == 0;
+  }
 };
 
 /// The slots of one rank's slab file: free, reserved by a writer, live, or quarantined until no I/O touches them. Plain
@@ -92,6 +101,11 @@ struct allocator_outbox {
 /// Free slots are granted first in, first out. A fresh slab is written from its beginning to its end. Slots that were
 /// freed together are reused together, as neighbours in the file. A slot rests as long as possible, so that a write
 /// that is late against all rules meets a free slot rather than another key's page.
+///
+/// Memory slots, if there are any, are beyond the slab: their pages are in memory only. A request gets slots of the
+/// slab first, so that what survives a restart is the beginning of a prefix. Which keys are evicted does not depend on
+/// the kind of their slots. If memory is revoked, nothing is evicted for it: the io worker drops the pages that have
+/// lost their place, and no memory slot is granted until there is room again.
 class allocator_state {
 public:
   /// Memory of one slot: its place in the free list, its generation and its state.
@@ -132,6 +146,11 @@ public:
   void resize(std::uint32_t slots);
   /// As `resize`, at any other time, when memory for pages was taken away or added.
   void set_limit(std::uint32_t slots);
+  /// With memory slots: how many frames the rank has, of which those that `io::pages_beyond_slab` says may be used for
+  /// memory slots.
+  void set_frames(std::uint32_t frames);
+  /// The answer to the outbox's `grow_frames`; as `set_frames`.
+  void frames_grown(std::uint32_t frames);
 
   /// Not elastic, with no slot in use: from now on all slots rest for `allocator_options::closed_for`, and requests are
   /// answered without slots.
@@ -143,6 +162,11 @@ public:
   /// When `tick` has work next. For tests: the actor calls `tick` at short intervals.
   std::optional<timestamp> next_deadline() const;
 
+  /// How many frames the rank has, as far as is known. 0 without memory slots.
+  std::uint32_t frames() const noexcept { return frames_; }
+  /// How many slots of the slab may be in use.
+  std::uint32_t slab_slots() const noexcept { return static_cast<std::uint32_t>(slab_.limit); }
+  bool has_memory_slots() const noexcept { return options_.memory_slots > 0; }
   std::size_t parked() const noexcept { return parked_.size(); }
   allocator_stats stats() const noexcept;
   allocator_outbox take_outbox();
@@ -169,6 +193,40 @@ private:
 
   static constexpr slot_number no_slot = 0xffffffff;
 
+  /// The slots of one kind, whose numbers follow each other from `first` on.
+  struct slot_kind {
+    slot_number first = 0;
+    /// How many exist: of the slab as many as there can be, except for a file that grows; of memory as many as were
+    /// ever granted.
+    std::uint32_t there = 0;
+    /// How many may be in use.
+    std::uint64_t limit = 0;
+    std::uint64_t free = 0;
+    std::uint64_t quarantined = 0;
+    // The list of free slots.
+    slot_number first_free = no_slot;
+    slot_number last_free = no_slot;
+
+    std::uint64_t in_use() const noexcept { return there - free; }
+    /// How many can be granted when `back` of those in use have come back.
+    std::uint64_t room(std::uint64_t back = 0) const noexcept {
+      const auto used = in_use() - back;
+      return limit > used ? limit - used : 0;
+    }
+    /// How many are in use above the limit, beyond those in quarantine.
+    std::uint64_t too_many() const noexcept {
+      const auto kept = in_use() - quarantined;
+      return kept > limit ? kept - limit : 0;
+    }
+  };
+
+  /// Growth that was requested and not answered yet, and the time before which none is requested again.
+  struct growth {
+    bool asked = false;
+    timestamp asked_at = timestamp::min();
+    timestamp not_before = timestamp::min();
+  };
+
   /// Zero-filled memory that is not touched before use: filling it for a rank of 67 million slots would block the
   /// caller for seconds.
   struct give_back_memory {
@@ -194,36 +252,47 @@ private:
   std::uint64_t coming_until(timestamp when) const noexcept;
   std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
-  std::uint64_t in_use() const noexcept { return exist_ - count_of(slot_state::free); }
-  /// Slots that can be granted when `back` of those in use have come back.
-  std::uint64_t room(std::uint64_t back = 0) const noexcept {
-    const auto used = in_use() - back;
-    return limit_ > used ? limit_ - used : 0;
+  slot_kind& kind_of(slot_number slot) noexcept { return slot < options_.slots ? slab_ : memory_; }
+  bool exists(slot_number slot) const noexcept {
+    return slot < options_.slots ? slot < slab_.there : slot - options_.slots < memory_.there;
   }
+  std::uint64_t in_use() const noexcept { return slab_.in_use() + memory_.in_use(); }
+  /// Slots that may be in use.
+  std::uint64_t limit() const noexcept { return slab_.limit + memory_.limit; }
+  /// Slots that can be granted.
+  std::uint64_t room() const noexcept { return slab_.room() + memory_.room(); }
+  /// Slots that can be granted when all in quarantine have come back.
+  std::uint64_t coming() const noexcept { return slab_.room(slab_.quarantined) + memory_.room(memory_.quarantined); }
   /// A watermark, scaled to the present number of slots.
   std::uint64_t share(std::uint32_t of_all) const noexcept {
-    return options_.slots == 0 ? 0 : std::uint64_t{of_all} * limit_ / options_.slots;
+    return options_.slots == 0
+               ? 0
+               : std::uint64_t{of_all} * std::min<std::uint64_t>(limit(), options_.slots) / options_.slots;
   }
+  std::string check_free_list(const slot_kind& kind) const;
   errc restore_one(slot_ref where);
   void set_generation(slot_number slot, generation_number x) noexcept {
     generations_[slot] = x - options_.first_generation;
   }
   void push_free(slot_number slot) noexcept;
-  slot_ref pop_free() noexcept;
+  slot_ref pop_free(slot_kind& of) noexcept;
   void grant(const parked_request& to, errc code_if_fewer);
   /// Serves waiting requests in order, and requests eviction if necessary.
   void settle();
   void ask_for_eviction();
+  /// Requests more slots of the slab, or else more memory, if `wanted` are missing.
+  void ask_for_growth(std::uint64_t wanted);
   bool may_grow() const noexcept;
+  bool may_grow_frames() const noexcept;
+  /// Whether growth of the slab may still be waited for, before memory slots are granted and slots are evicted.
+  bool awaits_growth() const noexcept;
 
   allocator_options options_;
-  /// Slots that may be in use: all of them, if not elastic.
-  std::uint64_t limit_ = 0;
-  /// Whether growth was requested and is not answered yet.
-  bool growing_ = false;
-  timestamp growth_asked_ = timestamp::min();
-  /// No growth is requested before this time.
-  timestamp next_growth_ = timestamp::min();
+  slot_kind slab_;
+  slot_kind memory_;
+  growth slab_growth_;
+  growth frame_growth_;
+  std::uint32_t frames_ = 0;
   /// The latest time that a call has passed.
   timestamp now_ = timestamp::min();
   /// The slot after a free one in the list, or `no_slot`.
@@ -235,12 +304,8 @@ private:
   zeroed<generation_number> generations_;
   zeroed<slot_state> states_;
 
-  /// How many slots exist, from the first on: as many as there can be, except for a file that grows.
-  std::uint32_t exist_ = 0;
   /// All slots rest until then.
   std::optional<timestamp> closed_until_;
-  slot_number first_free_ = no_slot;
-  slot_number last_free_ = no_slot;
   std::uint64_t counts_[4] = {};
   std::uint64_t refused_ = 0;
 
