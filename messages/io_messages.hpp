@@ -197,6 +197,10 @@ struct io_stats {
   std::uint64_t saved_pages = 0;
   /// Slots of the slab file; 0 where pages are in memory only.
   std::uint64_t slab_slots = 0;
+  /// The most slots beyond the slab file, for pages that are in memory only.
+  std::uint64_t memory_slots = 0;
+  /// Pages that are in memory only and are not written, because the slab has no slot for them; not counted as dirty.
+  std::uint64_t memory_pages = 0;
 };
 
 /// A rank's report on its memory to the `memory_broker_actor`, which distributes memory among all ranks.

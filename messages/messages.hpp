@@ -84,7 +84,7 @@ TROUPE_INSPECT(register_rank_request, x.ns, x.rank, x.slots)
 TROUPE_INSPECT(take_reply, x.slots)
 TROUPE_INSPECT(slot_batch, x.slots, x.rest, x.progress)
 TROUPE_INSPECT(slot_results, x.results)
-TROUPE_INSPECT(allocator_stats, x.total, x.free, x.reserved, x.live, x.quarantined, x.refused)
+TROUPE_INSPECT(allocator_stats, x.total, x.free, x.reserved, x.live, x.quarantined, x.refused, x.beyond_slab)
 TROUPE_INSPECT(arena_info, x.bytes, x.extent_bytes, x.name, x.elsewhere, x.movers)
 TROUPE_INSPECT(remote_offer, x.address, x.key, x.base, x.bytes, x.frame_bytes, x.proof)
 TROUPE_INSPECT(remote_news, x.what, x.code, x.job, x.text)
@@ -97,7 +97,8 @@ TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_
                x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames,
                x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages, x.dropped_pages,
                x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents, x.returned_extents,
-               x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes, x.loaded_pages, x.saved_pages, x.slab_slots)
+               x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes, x.loaded_pages, x.saved_pages, x.slab_slots,
+               x.memory_slots, x.memory_pages)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
 TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.ns, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)

@@ -78,6 +78,21 @@ TEST_CASE("the change feed has what must survive, in order", "[registry]") {
   CHECK(r.state.take_outbox().changes.empty()); // known already
 }
 
+TEST_CASE("pages beyond the slab are in memory only and not stored", "[registry]") {
+  one_registry r(1, {.change_feed = true});
+  must(r.state.add_rank(r.ns, 0, 2));
+  r.state.take_outbox();
+  const auto saved = r.save(some_keys(1, 4));
+  CHECK(saved.back().where.slot == 3);
+  CHECK(words(r.state.take_outbox()) == lines_t{"page 1 after 0 rank 0 at 0/1", "page 2 after 0 rank 0 at 1/1"});
+  CHECK(r.count(some_keys(1, 4)) == 4);
+  r.state.take_outbox();
+  CHECK(r.evict(4).slots == 4);
+  auto gone = words(r.state.take_outbox());
+  std::ranges::sort(gone);
+  CHECK(gone == lines_t{"no page 1 rank 0", "no page 2 rank 0"});
+}
+
 TEST_CASE("pages are published with the incarnation of their rank, which is stored first", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();

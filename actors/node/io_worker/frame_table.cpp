@@ -19,8 +19,9 @@ constexpr std::uint64_t samples = 64;
 
 } // namespace
 
-frame_table::frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident)
-    : slot_bytes_(slot_bytes), resident_(std::move(resident)) {
+frame_table::frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident,
+                         slot_number first_memory_slot)
+    : slot_bytes_(slot_bytes), first_memory_slot_(first_memory_slot), resident_(std::move(resident)) {
   policy_ = policy([this](entry_index e) { return std::hash<key_digest>{}(frames_[frame_of_[e]].page.key); });
 }
 
@@ -105,6 +106,7 @@ frame_number frame_table::move(frame_number from) {
   // Its counts now belong to the new frame.
   old.held_back = false;
   old.expendable = false;
+  old.stays = false;
   become_free(from);
   return to;
 }
@@ -208,6 +210,12 @@ bool frame_table::evict() {
 void frame_table::hold_back(frame_number f) {
   frames_[f].held_back = true;
   ++held_back_;
+  let_stay(f, false);
+}
+
+void frame_table::let_stay(frame_number f, bool stays) noexcept {
+  staying_ += stays ? 1 : 0;
+  staying_ -= std::exchange(frames_[f].stays, stays) ? 1 : 0;
 }
 
 void frame_table::let_expend(std::span<const frame_number> frames) {
@@ -242,6 +250,7 @@ bool frame_table::keep(frame_number f) {
   if (!frames_[f].held_back)
     return false;
   withdraw(f);
+  let_stay(f, frames_[f].page.where.slot >= first_memory_slot_);
   return true;
 }
 
@@ -323,6 +332,7 @@ void frame_table::report_resident(frame_number f, bool written) noexcept {
 
 void frame_table::filled(frame_number f) {
   change(f, frame_state::dirty);
+  let_stay(f, frames_[f].page.where.slot >= first_memory_slot_);
   report_resident(f, false);
 }
 
@@ -370,6 +380,7 @@ void frame_table::detach(frame_number f) noexcept {
     resident_->clear_unwritten(frames_[f].page.where.slot);
   }
   by_slot_.erase(frames_[f].page.where.slot);
+  let_stay(f, false);
 }
 
 void frame_table::drop(frame_number f) {
@@ -401,6 +412,7 @@ std::string frame_table::check() const {
   std::uint64_t evictable = 0;
   std::uint64_t held_back = 0;
   std::uint64_t expendable = 0;
+  std::uint64_t staying = 0;
   for (frame_number f = 0; f < frames_.size(); ++f) {
     if (auto wrong = check_frame(f); !wrong.empty())
       return "frame " + std::to_string(f) + wrong;
@@ -411,6 +423,7 @@ std::string frame_table::check() const {
     evictable += x.state == frame_state::clean || x.expendable ? 1 : 0;
     expendable += x.expendable ? 1 : 0;
     held_back += x.held_back ? 1 : 0;
+    staying += x.stays ? 1 : 0;
   }
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     const auto all = [&](auto is) {
@@ -429,6 +442,8 @@ std::string frame_table::check() const {
     return "pinned frames are not counted right";
   if (held_back != held_back_ || expendable != expendable_)
     return "held back or expendable frames are not counted right";
+  if (staying != staying_)
+    return "frames that stay are not counted right";
   if (attached != by_slot_.size())
     return "the map has " + std::to_string(by_slot_.size()) + " frames, of which " + std::to_string(attached) +
            " exist";
@@ -445,6 +460,8 @@ std::string frame_table::check_frame(frame_number f) const {
     return " is held back, though it is not dirty";
   if (x.expendable && (!x.held_back || x.pins > 0))
     return " is expendable, though it is not held back or is pinned";
+  if (x.stays != (x.state == frame_state::dirty && !x.held_back && x.page.where.slot >= first_memory_slot_))
+    return x.stays ? " stays, and need not" : " does not stay, though its page is nowhere else";
   if (has_slot(x) && find(x.page.where) != f)
     return " is not found under its slot";
   const bool unwritten = x.state == frame_state::dirty || x.state == frame_state::writing;

@@ -65,8 +65,13 @@ public:
     std::uint32_t buffer = 0;
   };
 
-  /// `resident` is notified of each page that becomes readable or stops being so; may be null.
-  frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident = nullptr);
+  /// `resident` is notified of each page that becomes readable or stops being so; may be null. Slots from
+  /// `first_memory_slot` on have no place in the slab: their pages stay dirty, and in memory.
+  frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident = nullptr,
+              slot_number first_memory_slot = no_memory_slots);
+
+  /// No slot is a memory slot.
+  static constexpr slot_number no_memory_slots = 0xffffffff;
 
   frame_table(const frame_table&) = delete;
   frame_table& operator=(const frame_table&) = delete;
@@ -176,6 +181,10 @@ public:
     return count(frame_state::dirty) + count(frame_state::writing) + count(frame_state::clean);
   }
   std::uint64_t pinned() const noexcept { return pinned_; }
+  /// Whether the page of the frame is dirty and will stay so, because it has a memory slot and is not held back.
+  bool stays(frame_number f) const noexcept { return frames_[f].stays; }
+  /// The number of such frames.
+  std::uint64_t staying() const noexcept { return staying_; }
   /// The number of dirty frames that are held back; and of these, the number that are expendable.
   std::uint64_t held_back() const noexcept { return held_back_; }
   std::uint64_t expendable() const noexcept { return expendable_; }
@@ -194,6 +203,7 @@ private:
     bool dropped = false;
     bool held_back = false;
     bool expendable = false;
+    bool stays = false;
     /// Used since it was filled; the policy is notified of that when it gets the page.
     bool used = false;
     /// The time when it was last taken or used.
@@ -229,12 +239,15 @@ private:
   /// Removes the frame from the policy because the state of its page changed.
   void withdraw(frame_number f);
   void forget_held_back(frame_number f) noexcept;
+  /// Sets whether the page stays in memory until it is dropped.
+  void let_stay(frame_number f, bool stays) noexcept;
 
   // Between two calls:
   // - Every frame is in one state, and `counts_` has the number of frames in each. `free_` has exactly the free frames,
   //   each once.
   // - `by_slot_` has the frames that are not free, orphaned or dropped, each under the slot of its page.
   // - The policy has exactly the clean frames that are not dropped and the expendable ones.
+  // - Frames that stay are exactly the dirty ones of memory slots that are not held back.
   // - Held-back frames are dirty. Expendable ones are held back and not pinned.
   // - Filling frames are pinned by their writer alone; free ones are not pinned; orphaned ones are pinned.
   // - The absent frames are all those of an extent that was given back, and those of the extent being emptied that
@@ -262,6 +275,8 @@ private:
   std::uint64_t evicted_ = 0;
   std::uint64_t held_back_ = 0;
   std::uint64_t expendable_ = 0;
+  slot_number first_memory_slot_;
+  std::uint64_t staying_ = 0;
   std::vector<page_ref> dropped_;
   std::vector<frame_number> vacated_;
   std::shared_ptr<resident_slots> resident_;

@@ -1,4 +1,5 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
+#include "io/slab/beyond_slab.hpp"
 
 #include <algorithm>
 
@@ -25,6 +26,11 @@ result<void> io_worker_state::begin_emptying(bool must, duration patience, times
 }
 
 bool io_worker_state::make_room(frame_number f) {
+  // Without the extent there is less room for pages that stay in memory.
+  if (frames_.stays(f) && frames_.staying() > io::pages_beyond_slab(frames_.lasting(), options_.slab_slots())) {
+    drop_page(f);
+    return true;
+  }
   if (frames_.count(frame_state::free) > 0)
     return true;
   if (frames_.evict()) {
@@ -37,6 +43,9 @@ bool io_worker_state::make_room(frame_number f) {
     emptying_.need_writes();
     return false;
   }
+  // Other pages have to leave.
+  if (frames_.stays(f))
+    return false;
   // A held-back page becomes expendable when its commit has had its time.
   if (frames_.held_back(f))
     return false;
@@ -50,7 +59,7 @@ void io_worker_state::move_page(frame_number from) {
   const bool dirty = frames_.state(from) == frame_state::dirty;
   const auto to = frames_.move(from);
   ahead_.moved(from, to);
-  if (!dirty || options_.memory_only || frames_.held_back(to))
+  if (!dirty || frames_.held_back(to))
     return;
   // Entries with the old frame are void: that frame is free, or its turn has changed.
   add_to_write(to);

@@ -51,8 +51,9 @@ bool io_worker_state::may_promote_ahead() const noexcept {
 void io_worker_state::promote_ahead(timestamp now) {
   while (may_promote_ahead()) {
     const auto page = ahead_.front();
-    // The page is in memory, is being read, or was dropped.
-    if (check_page(page, true) != errc::ok || frames_.in_slot(page.where.slot) != no_frame) {
+    // The page is in memory, is being read, was dropped, or is not in the slab.
+    if (check_page(page, true) != errc::ok || in_memory_only(page.where.slot) ||
+        frames_.in_slot(page.where.slot) != no_frame) {
       ahead_.skip();
       continue;
     }
@@ -124,11 +125,14 @@ void io_worker_state::note_vacated() {
   for (const auto f : frames_.vacated())
     ahead_.lost(f);
   frames_.forget_vacated();
-  for (const auto& page : frames_.take_dropped()) {
-    ++stats_.dropped_pages;
-    unwritten_[page.where.slot] = page.where.generation;
-    dropped_out_.push_back(page);
-  }
+  for (const auto& page : frames_.take_dropped())
+    note_dropped(page);
+}
+
+void io_worker_state::note_dropped(const page_ref& page) {
+  ++stats_.dropped_pages;
+  unwritten_[page.where.slot] = page.where.generation;
+  dropped_out_.push_back(page);
 }
 
 bool io_worker_state::was_dropped(const slot_ref& where) const noexcept {

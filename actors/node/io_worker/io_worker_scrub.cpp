@@ -11,7 +11,7 @@ void io_worker_state::begin_scrub(std::span<std::byte> memory, std::uint32_t buf
 }
 
 bool io_worker_state::may_scrub(const page_ref& page) const {
-  if (check_page(page, true) != errc::ok)
+  if (check_page(page, true) != errc::ok || in_memory_only(page.where.slot))
     return false;
   // A page that is only in memory, or is being written, is not in the slab yet. A page that is in memory as well is
   // still checked in the slab.

@@ -155,6 +155,11 @@ void io_worker_state::drop_frame(frame_number f) {
   frames_.drop(f);
 }
 
+void io_worker_state::drop_page(frame_number f) {
+  note_dropped(frames_.page(f));
+  drop_frame(f);
+}
+
 io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots, timestamp now) {
   const auto id = fences_.fence(slots);
   for (const auto& x : slots) {

@@ -20,8 +20,12 @@ constexpr std::uint8_t byte_of(errc code) noexcept {
 } // namespace
 
 io_worker_state::io_worker_state(const io_worker_options& options)
-    : options_(options), frames_(options.slot_bytes, options.eviction, options.resident), pins_(options.first_pin),
-      to_write_(options.write_retry, options.write_trouble_time), ahead_(options.prefetch_waiting_max), scrub_([&] {
+    : options_(options),
+      frames_(options.slot_bytes, options.eviction, options.resident,
+              options.memory_slots > 0 ? static_cast<slot_number>(options.slots - options.memory_slots)
+                                       : frame_table::no_memory_slots),
+      pins_(options.first_pin), to_write_(options.write_retry, options.write_trouble_time),
+      ahead_(options.prefetch_waiting_max), scrub_([&] {
         auto how = options.scrub;
         how.slot_bytes = options.slot_bytes;
         return how;
@@ -140,7 +144,7 @@ errc io_worker_state::fetch_from_memory(request_id id, request& r, std::uint32_t
     // A page of an older generation, which its fence will drop.
     if (frames_.in_slot(r.pages[position].where.slot) != no_frame)
       return errc::busy;
-    return options_.memory_only ? errc::not_found : errc::full;
+    return in_memory_only(r.pages[position].where.slot) ? errc::not_found : errc::full;
   }
   switch (frames_.state(f)) {
   case frame_state::filling:
@@ -242,7 +246,8 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
 bool io_worker_state::has_all_frames(const request& r) const {
   std::unordered_set<frame_number> own(r.frames.begin(), r.frames.end());
   own.erase(no_frame);
-  return !own.empty() && own.size() == frames_.size();
+  std::erase_if(own, [this](frame_number f) { return frames_.stays(f); });
+  return !own.empty() && own.size() + frames_.staying() == frames_.size();
 }
 
 void io_worker_state::answer_if_done(request_id id) {
@@ -305,7 +310,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
       ++stats_.saved_pages;
       if (options_.second_hit)
         unasked.push_back(f);
-      else if (!options_.memory_only)
+      else
         add_to_write(f);
       if (options_.write_through)
         unwritten.push_back({f, i});
@@ -396,14 +401,16 @@ io_stats io_worker_state::stats() const {
   out.frames = frames_.size();
   out.frame_bytes = options_.slot_bytes;
   out.resident_pages = frames_.resident();
-  out.dirty_pages = frames_.count(frame_state::dirty) + frames_.count(frame_state::writing);
+  out.memory_pages = frames_.staying();
+  out.dirty_pages = frames_.count(frame_state::dirty) + frames_.count(frame_state::writing) - frames_.staying();
   out.pinned_frames = frames_.pinned();
   out.orphaned_frames = frames_.count(frame_state::orphaned);
   out.demotions = frames_.evicted();
   out.unasked_pages = frames_.held_back();
   out.extents = frames_.extents();
   out.scrub_passes = scrub_.passes();
-  out.slab_slots = options_.memory_only ? 0 : options_.slots;
+  out.slab_slots = options_.slab_slots();
+  out.memory_slots = options_.memory_slots;
   return out;
 }
 

@@ -34,7 +34,10 @@
 namespace troupe {
 
 struct io_worker_options {
+  /// All slots, and how many of them, the last ones, are memory slots: beyond the slab, for pages that are in memory
+  /// only. None with `write_through`.
   std::uint64_t slots = 0;
+  std::uint64_t memory_slots = 0;
   std::uint64_t slot_bytes = 0;
   /// Pages live in memory only: there is no store, and nothing is written to disk.
   bool memory_only = false;
@@ -77,6 +80,8 @@ struct io_worker_options {
   /// Options of scrubbing; its slot size is the one above.
   scrub_options scrub{};
 
+  /// Slots of the slab.
+  std::uint64_t slab_slots() const noexcept { return memory_only ? 0 : slots - memory_slots; }
   /// Whether the worker has to be notified of leases.
   bool listens() const noexcept { return !memory_only && (second_hit || prefetch_pages_max > 0); }
 };
@@ -105,6 +110,10 @@ struct damaged_page {
 /// Admission. With `second_hit`, a saved page is held back until a fetch or lookup requests it again. When its commit
 /// has had its time, it makes room in the same order as a page that is in the slab, and is then dropped. The shards
 /// that list it are notified before its frame is reused. A page that is requested once more is written as usual.
+///
+/// Memory slots. A page with such a slot is never written. It stays in its frame until its slot is fenced, and at most
+/// as many frames are used so as `io::pages_beyond_slab` allows, so that pages of the slab always find frames. If the
+/// rank loses memory, pages for which there is no room any more are dropped, and the shards are notified.
 ///
 /// Promotion ahead. A page that a lookup has found, and that is only in the slab, is read before a fetch requests it.
 /// Fetches have priority: nothing is read ahead while a request waits for a frame, and a fetch of a page that is being
@@ -313,6 +322,8 @@ private:
   /// Serves one request as far as there are frames; returns whether it needs no more.
   bool serve(request_id id, request& r, timestamp now);
   bool has_all_frames(const request& r) const;
+  /// Whether the slot is beyond the slab.
+  bool in_memory_only(slot_number slot) const noexcept { return slot >= options_.slab_slots(); }
   bool is_dead(owner_id owner) const noexcept;
   /// Filled pages whose commit may still arrive.
   struct fresh_pages {
@@ -328,11 +339,16 @@ private:
   /// The page is no longer expendable, and is written.
   void ask_again(frame_number f);
   /// The page is to be written to the slab.
-  void add_to_write(frame_number f) { to_write_.add({f, frames_.turn(f)}); }
+  void add_to_write(frame_number f) {
+    if (!in_memory_only(frames_.page(f).where.slot))
+      to_write_.add({f, frames_.turn(f)});
+  }
   frame_number take_frame(const page_ref& page, frame_state as);
   /// Processes evicted and dropped frames: shards are notified of dropped pages, and none of the frames counts as
   /// promoted ahead any more.
   void note_vacated();
+  /// The page has left memory unwritten; shards are notified.
+  void note_dropped(const page_ref& page);
   void drop_all();
   bool was_dropped(const slot_ref& where) const noexcept;
   bool may_promote_ahead() const noexcept;
@@ -343,6 +359,8 @@ private:
   void release_all(std::span<const frame_number> frames, bool fetch);
   /// Drops the frame because its slot is free or belongs to another page.
   void drop_frame(frame_number f);
+  /// Drops a page that is in memory only, and notifies the shards.
+  void drop_page(frame_number f);
   bool may_write_behind() const noexcept;
   void write_behind();
   void start_check(frame_number f);
