@@ -212,6 +212,7 @@ result<served_rank> namespace_manager::open_one(const open_namespace_request& wa
   }
   auto rules = options_for_slots(slots, config.storage.low_watermark, config.storage.high_watermark);
   rules.elastic = true;
+  rules.memory_slots = static_cast<std::uint32_t>(parts->memory_slots);
   slab_grower_actor grower;
   if (parts->growth) {
     rules.there = static_cast<slot_number>(parts->growth->slots());
@@ -221,7 +222,7 @@ result<served_rank> namespace_manager::open_one(const open_namespace_request& wa
   parts->worker->condition = options_.condition;
   parts->worker->options.scrub.pace = options_.pace;
   if (options_.residence)
-    parts->worker->options.resident = options_.residence->add(id, rank, parts->slots);
+    parts->worker->options.resident = options_.residence->add(id, rank, parts->slots + parts->memory_slots);
   parts->worker->broker = options_.broker;
   parts->worker->returns_memory = true;
   try {

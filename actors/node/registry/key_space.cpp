@@ -374,8 +374,8 @@ bool key_space::publish(entry_index i, rank_number rank, slot_ref where) {
   --ranks_[rank].reserved;
   const bool first = make_live(i, rank, where);
   outbox_.publish(rank, where);
-  // Builds the record only if it will be stored.
-  if (outbox_.feeds())
+  // Builds the record only if it will be stored. A page beyond the slab is in memory only, and ends with the process.
+  if (outbox_.feeds() && has_slot(rank, where.slot))
     outbox_.change(page_published{{id_, e.key, table_.parent(i), where, rank}, ranks_[rank].incarnation});
   return first;
 }
@@ -388,7 +388,7 @@ bool key_space::restore(entry_index i, rank_number rank, slot_ref where) {
 void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   auto& e = table_.entry(i);
   assert(table_.page(i, rank).live() && e.live > 0);
-  table_.page(i, rank) = {};
+  const auto slot = std::exchange(table_.page(i, rank), {}).where().slot;
   --ranks_[rank].pages;
   --keys_by_live_[e.live];
   // Without a page the key leaves the policy, and marks that concern eviction end.
@@ -402,7 +402,7 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   } else {
     ++keys_by_live_[e.live];
   }
-  if (outbox_.feeds())
+  if (outbox_.feeds() && has_slot(rank, slot))
     outbox_.change(page_unpublished{id_, e.key, rank});
 }
 

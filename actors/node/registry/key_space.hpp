@@ -92,7 +92,8 @@ public:
   std::uint32_t rank_limit() const noexcept { return static_cast<std::uint32_t>(keys_by_live_.size() - 1); }
   std::span<const rank_number> ranks() const noexcept { return table_.ranks(); }
   rank_info info_of(rank_number rank) const;
-  /// Whether the rank has such a slot, as far as is known; true if its slot count is unknown.
+  /// Whether the rank's file has such a slot, as far as is known; true if its slot count is unknown. A slot beyond it
+  /// is for a page that is in memory only.
   bool has_slot(rank_number rank, slot_number slot) const noexcept {
     return ranks_[rank].slots == 0 || slot < ranks_[rank].slots;
   }

@@ -277,7 +277,8 @@ packed<std::uint8_t> shard_leases::in_slab(const key_space& ns, rank_number rank
     return out;
   out.items.reserve(pages.size());
   for (const auto& x : pages)
-    out.items.push_back(x.code() == errc::ok && resident->is_written(x.where.slot) ? 1 : 0);
+    out.items.push_back(
+        x.code() == errc::ok && ns.has_slot(rank, x.where.slot) && resident->is_written(x.where.slot) ? 1 : 0);
   return out;
 }
 

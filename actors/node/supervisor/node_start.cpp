@@ -72,6 +72,7 @@ allocator_actor spawn_allocator(caf::actor_system& system, const config::node_co
   auto wanted = options_for_slots(static_cast<slot_number>(rank.slots), options.storage.low_watermark,
                                   options.storage.high_watermark);
   wanted.elastic = rank.worker->options.memory_only;
+  wanted.memory_slots = static_cast<std::uint32_t>(rank.memory_slots);
   return spawn_actor<allocator>(system, wanted, options.namespaces[rank.ns].id(), rank.rank, worker, std::move(memory));
 }
 
@@ -200,7 +201,7 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
     x.worker->condition = condition;
     x.worker->broker = broker;
     condition->add_slab(x.worker->name);
-    x.worker->options.resident = residence.add(x.worker->name.ns, x.rank, x.slots);
+    x.worker->options.resident = residence.add(x.worker->name.ns, x.rank, x.slots + x.memory_slots);
     const auto holder = x.worker->name;
     const auto worker = spawn_actor<io_worker>(system, x.worker);
     caf::anon_send(broker, memory_holder{holder.ns, holder.rank, worker});

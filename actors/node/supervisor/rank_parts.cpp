@@ -29,11 +29,26 @@ constexpr auto slab_patience = std::chrono::seconds(30);
 
 } // namespace
 
-result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory) {
+result<memory_share> memory_of(rank_parts& rank, const shared_budget& memory) {
+  const auto& name = rank.worker->name.namespace_name;
   const auto slots = rank.growth ? rank.growth->slots() : rank.slots;
-  return memory_share::of(memory, slots * config::memory_per_slot,
-                          "rank " + std::to_string(rank.rank) + " of namespace \"" + rank.worker->name.namespace_name +
-                              "\" with " + std::to_string(slots) + " slots");
+  const auto take = [&](std::uint64_t n) {
+    return memory_share::of(memory, n * config::memory_per_slot,
+                            "rank " + std::to_string(rank.rank) + " of namespace \"" + name + "\" with " +
+                                std::to_string(n) + " slots");
+  };
+  if (auto all = take(slots + rank.memory_slots); all || rank.memory_slots == 0)
+    return all;
+  auto some = take(slots);
+  if (!some)
+    return some;
+  log::get("node")->warn("namespace '{}' rank {}: no pages beyond the slab file are kept in memory, because {} slots "
+                         "for them need {} of registry.memory_bytes; raise it to use all of memory.bytes",
+                         name, rank.rank, rank.memory_slots, size_text(rank.memory_slots * config::memory_per_slot));
+  auto& rules = rank.worker->options;
+  rules.slots -= rank.memory_slots;
+  rules.memory_slots = rank.memory_slots = 0;
+  return some;
 }
 
 std::uint64_t pinned_bytes_max(const config::node_config& options, const io::arena_facts& arena,
@@ -63,11 +78,16 @@ rank_parts begin_rank(const config::node_config& options, const namespace_spec& 
   return out;
 }
 
+/// The most pages that fit into all memory.
+std::uint64_t frames_max(const io_worker_parts& parts) {
+  const auto& arena = parts.extents->info();
+  return arena.bytes / arena.extent_bytes * (arena.extent_bytes / parts.options.slot_bytes);
+}
+
 void keep_in_memory(rank_parts& out) {
   auto& rules = out.worker->options;
-  const auto& arena = out.worker->extents->info();
   rules.memory_only = true;
-  rules.slots = arena.bytes / arena.extent_bytes * (arena.extent_bytes / rules.slot_bytes);
+  rules.slots = frames_max(*out.worker);
   out.slots = rules.slots;
   out.incarnation = fresh_incarnation();
   log::get("node")->info("namespace '{}' rank {}: in memory only, {} pages of {} bytes at most",
@@ -170,8 +190,12 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.namespace_name, out.rank,
                out.growth ? std::to_string(out.growth->slots()) + " of " : "", traits.slots, traits.slot_bytes,
                traits.place, (*store)->describe());
-  rules.slots = traits.slots;
   rules.write_through = options.registry.durability == "strict";
+  // A page whose save is answered only when it is on the disk needs a place there.
+  if (!rules.write_through)
+    out.memory_slots = std::min(frames_max(parts), std::numeric_limits<slot_number>::max() - traits.slots);
+  rules.slots = traits.slots + out.memory_slots;
+  rules.memory_slots = out.memory_slots;
   rules.write_eagerly = options.memory.write_back != "on_eviction";
   rules.second_hit = options.memory.admission == "second_hit";
   rules.eviction = eviction_named(options.memory.eviction);

@@ -25,6 +25,8 @@ struct rank_parts {
   /// The incarnation of the storage of its pages.
   incarnation_number incarnation = 0;
   std::shared_ptr<io_worker_parts> worker;
+  /// Slots beyond those, for pages that are in memory only; as in `io_worker_options`.
+  std::uint64_t memory_slots = 0;
   /// The growth of a slab file that grows; else null.
   std::shared_ptr<io::store_growth> growth{};
   /// The description of the slab for other nodes, where the storage is shared.
@@ -32,8 +34,9 @@ struct rank_parts {
 };
 
 /// Takes the memory of a rank from the budget: that of its allocator, and what the io worker keeps for each existing
-/// slot. no_memory if the budget does not suffice.
-result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory);
+/// slot. Where it does not suffice for slots beyond the slab file, the rank does without them. no_memory if it does not
+/// suffice for the others.
+result<memory_share> memory_of(rank_parts& rank, const shared_budget& memory);
 
 /// The most bytes that a client may have pinned of a rank: the configured limit, and at most a quarter of the memory
 /// there is, so that a client cannot wait for memory that only it holds; but at least two pages, one to load and one to
