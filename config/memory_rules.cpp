@@ -64,7 +64,7 @@ std::optional<problem> fault_of_memory(const node_config& config, const memory_b
 }
 
 std::uint64_t page_room::usable_bytes() const noexcept {
-  if (without_disk || (made_without_disk && slab_bytes == 0))
+  if (!strict || without_disk || (made_without_disk && slab_bytes == 0))
     return memory_bytes;
   const auto sum = slab_bytes + std::min(made_slab_bytes, std::numeric_limits<std::uint64_t>::max() - slab_bytes);
   return std::min(memory_bytes, sum);
@@ -73,6 +73,7 @@ std::uint64_t page_room::usable_bytes() const noexcept {
 page_room room_for_pages(const node_config& config) {
   page_room out;
   out.memory_bytes = config.memory.bytes;
+  out.strict = config.registry.durability == "strict";
   for_each_rank(config, [&](std::uint64_t page, const rank_storage& rank) {
     if (is_in_memory_only(config, rank))
       out.without_disk = true;
@@ -111,9 +112,10 @@ std::optional<problem> notice_of_unusable_memory(const node_config& config) {
   return problem{
       "memory.bytes",
       size_text(unusable) + " of " + size_text(room.memory_bytes) +
-          " can never hold a page: a page has a slot of its slab file also while it is in memory, and there are " +
-          slabs + others + "; raise " + way_out + " above memory.bytes, or lower memory.bytes to " +
-          size_text(room.usable_bytes()),
+          " can never hold a page: with registry.durability \"strict\" a page has a slot of its slab file also while "
+          "it is in memory, and there are " +
+          slabs + others + "; raise " + way_out + " above memory.bytes, lower memory.bytes to " +
+          size_text(room.usable_bytes()) + ", or use \"relaxed\"",
       {}};
 }
 

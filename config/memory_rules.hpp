@@ -27,8 +27,8 @@ bool is_in_memory_only(const node_config& config, const rank_storage& rank) noex
 /// ordinary pages: huge ones are not counted by `bound`.
 std::optional<problem> fault_of_memory(const node_config& config, const memory_bound& bound);
 
-/// How much of a node's memory pages can occupy. A page has a slot on the disk also while it is in memory, so memory
-/// beyond the size of the slabs is never used.
+/// How much of a node's memory pages can occupy. With registry.durability "strict" a page has a slot on the disk also
+/// while it is in memory, so memory beyond the size of the slabs is never used.
 struct page_room {
   std::uint64_t memory_bytes = 0;
   /// Size of all slab files in the config, without their trailers.
@@ -39,6 +39,9 @@ struct page_room {
   bool without_disk = false;
   /// The same for namespaces that clients create.
   bool made_without_disk = false;
+
+  /// Every page needs a place on the disk.
+  bool strict = false;
 
   /// For the namespaces in the config, or, without any, for those that clients create.
   std::uint64_t usable_bytes() const noexcept;

@@ -16,7 +16,8 @@ memory_bound bound_of(std::uint64_t bytes) {
 
 /// The number of slots of `small_config` with two slabs of this size.
 page_room room_with(const std::string& slab_bytes, overrides more = {}) {
-  more.insert(more.end(), {"storage.ranks[0].slab_bytes=" + slab_bytes, "storage.ranks[1].slab_bytes=" + slab_bytes});
+  more.insert(more.end(), {"registry.durability=strict", "storage.ranks[0].slab_bytes=" + slab_bytes,
+                           "storage.ranks[1].slab_bytes=" + slab_bytes});
   return room_for_pages(good(small_config, more));
 }
 
@@ -60,11 +61,20 @@ TEST_CASE("A warning is given for memory beyond all slots of the disk", "[config
   CHECK(room_with("4 GiB", {"memory.bytes=40 GiB", "memory.write_back=never"}).unusable_bytes() == 0);
 }
 
+TEST_CASE("Memory beyond the disk is used unless every page has to be on the disk", "[config][memory]") {
+  for (const auto* durability : {"relaxed", "none"}) {
+    const overrides wanted{"memory.bytes=40 GiB", std::string("registry.durability=") + durability};
+    CHECK(room_for_pages(good(small_config, wanted)).unusable_bytes() == 0);
+    CHECK_FALSE(notice_of_unusable_memory(good(small_config, wanted)));
+  }
+}
+
 TEST_CASE("Slots for client-created namespaces count with the disk space for them", "[config][memory]") {
   const overrides made{"memory.bytes=40 GiB", "storage.disk_bytes=8 GiB"};
   const auto both = room_with("4 GiB", made);
   CHECK(both.usable_bytes() == both.slab_bytes + 8 * gibibyte);
   node_config alone;
+  alone.registry.durability = "strict";
   alone.memory.bytes = 40 * gibibyte;
   alone.storage.disk_bytes = 8 * gibibyte;
   CHECK(room_for_pages(alone).usable_bytes() == 8 * gibibyte);
@@ -75,16 +85,17 @@ TEST_CASE("Slots for client-created namespaces count with the disk space for the
 }
 
 TEST_CASE("Unusable memory is reported where it exceeds a tenth", "[config][memory]") {
-  CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"memory.bytes=4 MiB"})));
-  CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"memory.bytes=12 MiB"})));
-  const auto notice = notice_of_unusable_memory(good(small_config, {"memory.bytes=16 MiB"}));
+  CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"registry.durability=strict", "memory.bytes=4 MiB"})));
+  CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"registry.durability=strict", "memory.bytes=12 MiB"})));
+  const auto notice =
+      notice_of_unusable_memory(good(small_config, {"registry.durability=strict", "memory.bytes=16 MiB"}));
   REQUIRE(notice);
   CHECK(notice->path == "memory.bytes");
   for (const auto* part : {"of 16 MiB can never hold a page", "storage.ranks[i].slab_bytes",
-                           "namespaces that clients create could use the rest", "or lower memory.bytes to"})
+                           "namespaces that clients create could use the rest", "lower memory.bytes to"})
     CHECK(contains(notice->text, part));
-  const auto with_disk =
-      notice_of_unusable_memory(good(small_config, {"memory.bytes=1 GiB", "storage.disk_bytes=512 MiB"}));
+  const auto with_disk = notice_of_unusable_memory(
+      good(small_config, {"registry.durability=strict", "memory.bytes=1 GiB", "storage.disk_bytes=512 MiB"}));
   REQUIRE(with_disk);
   for (const auto* part : {"512 MiB for namespaces that clients create (storage.disk_bytes)",
                            "storage.ranks[i].slab_bytes or storage.disk_bytes"})
