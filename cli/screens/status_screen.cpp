@@ -101,9 +101,14 @@ void add_tiers(screen& to, const json& x) {
     return bytes_text(number_at(t, {tier, part})) + " of " + bytes_text(number_at(t, {tier, "limit_bytes"})) + " (" +
            share_of(number_at(t, {tier, part}), number_at(t, {tier, "limit_bytes"})) + ")";
   };
+  // Pages that the disk has no room for, which a restart loses.
+  const auto alone = number_at(t, {"memory", "memory_only_pages"}) > 0
+                         ? ", " + counted_at(t, {"memory", "memory_only_pages"}) + " in memory only"
+                         : std::string();
   to.add("");
   to.add("memory", counted_at(t, {"memory", "pages"}) + " pages, " + of("memory", "bytes") + ", " +
-                       counted_at(t, {"memory", "dirty_pages"}) + " dirty; " + text_at(x, {"node", "memory"}));
+                       counted_at(t, {"memory", "dirty_pages"}) + " dirty" + alone + "; " +
+                       text_at(x, {"node", "memory"}));
   to.add("disk", counted_at(t, {"disk", "pages"}) + " pages, " + of("disk", "bytes") +
                      "; slabs: " + text_at(x, {"node", "slabs"}));
   to.add("index", of("index", "bytes"));

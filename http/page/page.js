@@ -209,9 +209,10 @@ function table(head, rows, nothing) {
 function tiers(x) {
   const share = (part, whole) => (whole > 0 ? percent(part / whole) : "–");
   const t = x.tiers;
+  const alone = t.memory.memory_only_pages > 0 ? `, ${count(t.memory.memory_only_pages)} in memory only` : "";
   return table(["tier", "pages", "bytes", "of", "used", ""], [
     ["memory", count(t.memory.pages), bytes(t.memory.bytes), bytes(t.memory.limit_bytes),
-     share(t.memory.assigned_bytes, t.memory.limit_bytes), `${count(t.memory.dirty_pages)} dirty; ${x.node.memory}`],
+     share(t.memory.assigned_bytes, t.memory.limit_bytes), `${count(t.memory.dirty_pages)} dirty${alone}; ${x.node.memory}`],
     ["disk", count(t.disk.pages), bytes(t.disk.bytes), bytes(t.disk.limit_bytes),
      share(t.disk.bytes, t.disk.limit_bytes), "slabs: " + x.node.slabs],
     ["index", count(x.registry.keys) + " keys", bytes(t.index.bytes), bytes(t.index.limit_bytes),

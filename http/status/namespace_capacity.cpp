@@ -1,5 +1,7 @@
 #include "http/status/namespace_capacity.hpp"
 
+#include "io/slab/beyond_slab.hpp"
+
 #include <algorithm>
 
 namespace troupe::http::node_status {
@@ -14,17 +16,18 @@ struct rank_capacity {
 
 rank_capacity capacity_of_rank(const rank_stats& x, std::uint64_t ranks, const room_of_node& room) {
   const auto page = std::max<std::uint64_t>(x.io.frame_bytes, 1);
-  // Pages are in memory only: ranks share the arena, in whole extents.
-  if (x.io.slab_slots == 0) {
-    const auto per_extent = room.extent_bytes / page;
-    const auto extents = room.extent_bytes == 0 ? 0 : room.arena_bytes / room.extent_bytes;
-    return {extents * per_extent / ranks, page, "memory"};
-  }
+  // Ranks share the arena, in whole extents.
+  const auto extents = room.extent_bytes == 0 ? 0 : room.arena_bytes / room.extent_bytes;
+  const auto frames = extents * (room.extent_bytes / page) / ranks;
+  if (x.io.slab_slots == 0)
+    return {frames, page, "memory"};
   // A growing file has a number of slots that it can never fill if the disk space is shared by all such files.
   auto pages = x.io.slab_slots;
-  if (x.slots.total < pages)
-    pages = std::max(x.slots.total, std::min(pages, room.made_slabs_limit / ranks / page));
-  return {pages, page, "disk"};
+  const auto there = x.slots.total - std::min(x.slots.total, x.slots.beyond_slab);
+  if (there < pages)
+    pages = std::max(there, std::min(pages, room.made_slabs_limit / ranks / page));
+  const auto more = std::min(x.io.memory_slots, io::pages_beyond_slab(frames, x.io.slab_slots));
+  return {pages + more, page, more > 0 ? "disk and memory" : "disk"};
 }
 
 } // namespace

@@ -69,6 +69,7 @@ struct tier_sums {
   std::uint64_t memory_pages = 0;
   std::uint64_t memory_page_bytes = 0;
   std::uint64_t dirty_pages = 0;
+  std::uint64_t memory_only_pages = 0;
   std::uint64_t disk_pages = 0;
   std::uint64_t disk_page_bytes = 0;
   std::uint64_t disk_slots = 0;
@@ -77,7 +78,8 @@ struct tier_sums {
 
 std::uint64_t pages_on_disk(const rank_stats& x) {
   // A dirty page is usually live; one that was just dropped is not.
-  return x.io.slab_slots == 0 ? 0 : x.slots.live - std::min(x.slots.live, x.io.dirty_pages);
+  const auto elsewhere = x.io.dirty_pages + x.io.memory_pages;
+  return x.io.slab_slots == 0 ? 0 : x.slots.live - std::min(x.slots.live, elsewhere);
 }
 
 tier_sums sums_of(const node_stats& stats) {
@@ -88,8 +90,10 @@ tier_sums sums_of(const node_stats& stats) {
     out.dirty_pages += x.io.dirty_pages;
     out.disk_pages += pages_on_disk(x);
     out.disk_page_bytes += pages_on_disk(x) * x.io.frame_bytes;
-    out.disk_slots += x.io.slab_slots == 0 ? 0 : x.slots.total;
-    out.disk_bytes += x.io.slab_slots == 0 ? 0 : x.slots.total * x.io.frame_bytes;
+    const auto slots = x.io.slab_slots == 0 ? 0 : x.slots.total - std::min(x.slots.total, x.slots.beyond_slab);
+    out.memory_only_pages += x.io.memory_pages;
+    out.disk_slots += slots;
+    out.disk_bytes += slots * x.io.frame_bytes;
   }
   return out;
 }
@@ -101,6 +105,7 @@ void append_tiers(std::string& out, const status_report& x) {
       .add("pages", sums.memory_pages)
       .add("bytes", sums.memory_page_bytes)
       .add("dirty_pages", sums.dirty_pages)
+      .add("memory_only_pages", sums.memory_only_pages)
       .add("assigned_bytes", x.extents.assigned * x.extent_bytes)
       .add("limit_bytes", x.arena_bytes)
       .end();
@@ -152,6 +157,7 @@ void append_rank(std::string& out, const status_report& x, const namespace_id& n
       .add("pages", known->io.resident_pages)
       .add("bytes", known->io.resident_pages * known->io.frame_bytes)
       .add("dirty_pages", known->io.dirty_pages)
+      .add("memory_only_pages", known->io.memory_pages)
       .add("pinned_pages", known->io.pinned_frames)
       .add("assigned_bytes", known->io.frames * known->io.frame_bytes)
       .end();

@@ -64,6 +64,7 @@ node_stats some_stats() {
   out.ranks.push_back(
       {{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  120, 44, 45, 46,
                                                    47, 48, 49, 2,  61, 62, 63, 64, 65,  66, 67,  68, 69}});
+  out.ranks.back().io.memory_pages = 3;
   return out;
 }
 
@@ -126,6 +127,7 @@ TEST_CASE_METHOD(world, "metrics actor: each counter of the node is exposed unde
   CHECK(value("troupe_memory_extents_returned_total", second) == 66);
   CHECK(value("troupe_memory_frames", with_state(first, "clean")) == 56);
   CHECK(value("troupe_memory_frames", with_state(first, "dirty")) == 34);
+  CHECK(value("troupe_memory_frames", with_state(second, "memory_only")) == 3);
   CHECK(value("troupe_memory_frames", with_state(second, "orphaned")) == 46);
   CHECK(value("troupe_memory_pinned_frames", first) == 35);
   CHECK(value("troupe_memory_dirty_bytes", first) == 238);

@@ -3,6 +3,7 @@
 #include "http/page/page.hpp"
 #include "http/status/namespace_capacity.hpp"
 #include "http/status/status_report.hpp"
+#include "io/slab/beyond_slab.hpp"
 #include "tests/actors/node_with_http.hpp"
 #include "tests/actors/openapi_shape.hpp"
 #include "tests/catch.hpp"
@@ -160,6 +161,13 @@ TEST_CASE("status: a namespace reports its capacity and the tier that bounds it"
   auto growing = in_slab;
   growing.slots.total = 4;
   CHECK(capacity_of(ns, {&growing, &growing}, room) == namespace_capacity{32, 64, 64 * mebibyte, "disk"});
+  // Memory beyond the slab counts as far as pages of the slab leave it.
+  auto in_both = in_slab;
+  in_both.io.memory_slots = 256;
+  in_both.slots = {.total = 140, .beyond_slab = 40};
+  const auto beyond = io::pages_beyond_slab(128, 100);
+  CHECK(capacity_of(ns, {&in_both, &in_both}, room) ==
+        namespace_capacity{100 + beyond, 2 * (100 + beyond), 2 * (100 + beyond) * mebibyte, "disk and memory"});
   ns.ranks.items[0].slots = ns.ranks.items[1].slots = 7;
   CHECK(capacity_of(ns, {nullptr, nullptr}, room).keys == 7);
   CHECK(capacity_of(ns, {nullptr, nullptr}, room).bounded_by == "engine");

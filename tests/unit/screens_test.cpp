@@ -52,7 +52,11 @@ json ns(const std::string& name, double asked, double found, std::vector<json> r
 }
 
 json node(std::vector<json> namespaces) {
-  const json tier{{"pages", 12345}, {"bytes", 1ULL << 30U}, {"limit_bytes", 4ULL << 30U}, {"dirty_pages", 7}};
+  const json tier{{"pages", 12345},
+                  {"bytes", 1ULL << 30U},
+                  {"limit_bytes", 4ULL << 30U},
+                  {"dirty_pages", 7},
+                  {"memory_only_pages", 21}};
   return {{"node",
            {{"name", "a-node"},
             {"version", "0.1.0"},

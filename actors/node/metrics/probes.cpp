@@ -75,8 +75,9 @@ void show(metrics_state& to, const rank_stats& x) {
     labels.push_back({"state", name});
     to.set("troupe_memory_frames", "Frames in memory by state.", std::move(labels), number(value));
   };
-  frames("clean", x.io.resident_pages - x.io.dirty_pages);
+  frames("clean", x.io.resident_pages - x.io.dirty_pages - x.io.memory_pages);
   frames("dirty", x.io.dirty_pages);
+  frames("memory_only", x.io.memory_pages);
   frames("orphaned", x.io.orphaned_frames);
   to.set("troupe_memory_pinned_frames", "Frames in memory that a client may access.", rank, number(x.io.pinned_frames));
   to.set("troupe_memory_dirty_bytes", "Pages that are in memory only.", rank,
