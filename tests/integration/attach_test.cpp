@@ -56,7 +56,7 @@ TEST_CASE("an attached replay has the hits of an in-process replay and only hits
   CHECK(rest.complete == 2 * model.unique_blocks);
   for (const auto& x : rest.ranks) {
     CHECK(x.live == 2 * model.unique_blocks);
-    CHECK(x.free + x.live == shape.slots);
+    CHECK(x.free + x.live == x.total);
     CHECK(x.failed == 0);
   }
   CHECK(node.stop() == 0);
@@ -116,7 +116,7 @@ TEST_CASE("two concurrent clients of a node with few slots evict each other's pa
   CHECK(rest.quiesced());
   CHECK(rest.evicted > 0);
   for (const auto& x : rest.ranks)
-    CHECK(x.free + x.live == shape.slots);
+    CHECK(x.free + x.live == x.total);
   CHECK(node.stop() == 0);
 }
 

@@ -59,7 +59,7 @@ public:
     const auto rest = node_->wait_until_quiesced();
     for (const auto& x : rest.ranks) {
       CHECK(x.live == block_count);
-      CHECK(x.free + x.live == shape_.slots);
+      CHECK(x.free + x.live == x.total);
     }
     CHECK(node_->stop() == 0);
   }

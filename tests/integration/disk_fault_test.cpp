@@ -63,7 +63,7 @@ public:
   void check_end() {
     const auto rest = node_->wait_until_quiesced();
     for (const auto& x : rest.ranks)
-      CHECK(x.free + x.live == shape_.slots);
+      CHECK(x.free + x.live == x.total);
     CHECK(node_->stop() == 0);
   }
 

@@ -101,6 +101,58 @@ TEST_CASE("after a kill only pages that were in memory alone are misses") {
   CHECK(node->stop() == 0);
 }
 
+TEST_CASE("memory beyond the disk holds pages, and a restart keeps those on the disk") {
+  const scratch_directory scratch;
+  constexpr std::uint64_t on_disk = 32;
+  const node_shape shape{.slots = on_disk};
+  auto json = node_config(scratch.path(), shape);
+  json["registry"]["durability"] = "relaxed";
+  json["registry"]["shards"] = 1;
+  const auto* mode = GENERATE("eager", "on_eviction");
+  INFO(mode);
+  json["memory"]["write_back"] = mode;
+  const auto config = write_config(scratch.path(), json);
+  const auto trace = write_trace(scratch / "trace", {ids(1, block_count)});
+  std::optional<serving_node> node(std::in_place, config);
+  const auto play = [&] {
+    auto x = run_replay({"--attach", node->address(), "--trace", trace, "--concurrency", "1"});
+    check_clean(x, shape); // every byte that is loaded is compared
+    return x;
+  };
+  CHECK(play().count("saved_pages") == block_count);
+  CHECK(play().count("loaded_pages") == block_count);
+  const auto rest = node->wait_until_quiesced();
+  CHECK(rest.ranks[0].live == block_count);
+  CHECK(rest.ranks[0].written <= on_disk);
+  CHECK(node->stop() == 0);
+
+  // The beginning of the prompt is on the disk.
+  node.emplace(config);
+  const auto after = play();
+  CHECK(after.count("hit_blocks") == on_disk);
+  CHECK(after.count("loaded_pages") == on_disk);
+  CHECK(play().count("loaded_pages") == block_count);
+  node->program().kill();
+  node.emplace(config);
+  CHECK(play().count("hit_blocks") <= on_disk);
+  CHECK(play().count("loaded_pages") == block_count);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("old pages of memory and disk are evicted together when both are full") {
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536, .slots = 64, .memory_bytes = 4 * little_memory};
+  serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
+  const auto x = run_replay({"--attach", node.address(), "--trace", "loogle:20,1024,4,128", "--concurrency", "4"});
+  check_clean(x, shape);
+  CHECK(x.count("evicted_keys") > 0);
+  CHECK(x.count("loaded_pages") > 0);
+  const auto rest = node.wait_until_quiesced();
+  CHECK(rest.ranks[0].live > 64);
+  CHECK(rest.ranks[0].written > 0);
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("pages without a second request are not written and not in the next run's index") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 2048};

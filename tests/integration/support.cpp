@@ -159,8 +159,8 @@ node_statistics serving_node::next_statistics(std::size_t& from) {
   node_statistics out{sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], {}};
   while (out.ranks.size() < ranks_) {
     line = program_.wait_for_line(stream::err, " slots free, ", line.index + 1);
-    const auto x = numbers_after(line.text, " rank ", 8);
-    out.ranks.push_back({x[1], x[2], x[3], x[4], x[5], x[6], x[7]});
+    const auto x = numbers_after(line.text, " rank ", 9);
+    out.ranks.push_back({x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8]});
   }
   from = line.index + 1;
   return out;

@@ -63,6 +63,8 @@ struct rank_statistics {
   std::uint64_t reserved = 0;
   std::uint64_t live = 0;
   std::uint64_t quarantined = 0;
+  /// Of the slab, and beyond it as far as there is memory.
+  std::uint64_t total = 0;
   std::uint64_t read = 0;
   std::uint64_t written = 0;
   std::uint64_t failed = 0;

@@ -65,6 +65,8 @@ void asked_ledger::ended(message_name by) {
 }
 
 std::string asked_ledger::may_transfer(rank_number rank, const io::page_request& x) const {
+  if (x.where.slot >= world_.p.slots)
+    return text_of(rank, x.where) + " is moved to or from the disk, which has no place for it";
   if (x.op == io::operation::read)
     return has_no_waiter(rank, x.where) && is_unforeseen(rank, x.where)
                ? text_of(rank, x.where) + " is read without a request under a valid lease"
@@ -75,8 +77,10 @@ std::string asked_ledger::may_transfer(rank_number rank, const io::page_request&
 }
 
 std::string asked_ledger::may_drop(rank_number rank, slot_ref where) const {
-  if (!world_.p.memory.second_hit)
-    return text_of(rank, where) + " is dropped although all pages are written";
+  // A page beyond the disk may lose its place if its rank loses memory.
+  const bool displaced = where.slot >= world_.p.slots && world_.p.memory_moves();
+  if (!world_.p.memory.second_hit && !displaced)
+    return text_of(rank, where) + " is dropped although it has a place";
   return fetched_.contains({rank, where}) ? text_of(rank, where) + " is dropped while it is fetched" : "";
 }
 

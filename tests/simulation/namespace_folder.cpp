@@ -180,7 +180,11 @@ public:
     } else if (found->open) {
       of_.world_.fail("files", name + " is opened again while it is open");
     }
-    out.slots = rules.slots = found->slots_max;
+    out.slots = found->slots_max;
+    if (!of_.p_.strict())
+      out.memory_slots = of_.p_.extents * (of_.p_.extent_bytes / rules.slot_bytes);
+    rules.slots = out.slots + out.memory_slots;
+    rules.memory_slots = out.memory_slots;
     out.incarnation = of_.opened_[name] = found->incarnation;
     rules.write_through = of_.p_.strict();
     rules.write_eagerly = of_.p_.write_eagerly;

@@ -78,6 +78,14 @@ void choose_memory(parameters& p, random_source& random) {
   m.extents = m.extents_per_rank * p.ranks;
   if (p.ranks > 1 && random.one_in(2))
     m.extents = random.number(p.ranks, m.extents);
+  // Not drawn, so that the worlds of a seed stay as they were.
+  if ((m.kind == tier::eager || m.kind == tier::on_eviction) && (p.slots + p.blocks) % 2 == 0) {
+    // A small disk, beside which memory counts.
+    p.slots = std::max(8U, p.slots / 2);
+    p.high_watermark = std::min(p.high_watermark, p.slots / 2);
+    p.low_watermark = std::min(p.low_watermark, p.high_watermark);
+    p.memory_slots = m.frames_per_extent * m.extents_per_rank;
+  }
   m.give_patience = random.skewed_time(milliseconds(20), seconds(4));
   m.keep_at_least = random.skewed_time(milliseconds(1), seconds(1));
   m.age_margin = random.skewed_time(milliseconds(1), seconds(1));
@@ -174,12 +182,12 @@ std::string parameters::describe() const {
   const auto ms = [](duration x) { return std::chrono::duration<double, std::milli>(x).count(); };
   std::ostringstream out;
   out << ranks << " ranks, " << shards << " shards, " << clients << " clients of " << sessions << " sessions, " << slots
-      << " slots (low " << low_watermark << ", high " << high_watermark << "), " << pinned_pages << " pages pinned, "
-      << blocks << " blocks, batches of " << batch_pages << ", tree of depth " << depth << " and " << branches
-      << " branches; delays " << ms(local_delay) << "/" << ms(network_delay) << "/" << ms(disk_time) << " ms, requests "
-      << ms(request_timeout) << " ms, tasks " << ms(task_deadline_min) << "-" << ms(task_deadline_max) << " ms, leases "
-      << ms(lease_max) << " ms, reservations " << ms(reservation_max) << " ms"
-      << (cancels ? ", tasks are cancelled" : "") << (other_node ? ", another node" : "") << "; memory "
+      << " slots and " << memory_slots << " in memory (low " << low_watermark << ", high " << high_watermark << "), "
+      << pinned_pages << " pages pinned, " << blocks << " blocks, batches of " << batch_pages << ", tree of depth "
+      << depth << " and " << branches << " branches; delays " << ms(local_delay) << "/" << ms(network_delay) << "/"
+      << ms(disk_time) << " ms, requests " << ms(request_timeout) << " ms, tasks " << ms(task_deadline_min) << "-"
+      << ms(task_deadline_max) << " ms, leases " << ms(lease_max) << " ms, reservations " << ms(reservation_max)
+      << " ms" << (cancels ? ", tasks are cancelled" : "") << (other_node ? ", another node" : "") << "; memory "
       << tier_names[static_cast<int>(memory.kind)] << ", " << memory.extents << " extents of "
       << memory.frames_per_extent << " frames, at once " << memory.waiting_max << " waiting, " << memory.reads_max
       << " reads, " << memory.writes_max << " writes" << (memory.second_hit ? ", written when asked for again" : "");

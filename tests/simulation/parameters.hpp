@@ -92,8 +92,9 @@ struct parameters {
   std::uint32_t ranks = 1;
   std::uint32_t shards = 1;
   std::uint32_t clients = 1;
-  /// Page slots per rank.
+  /// Page slots per rank: places on its disk, and further ones for pages that are in memory only.
   std::uint32_t slots = 16;
+  std::uint32_t memory_slots = 0;
   std::uint32_t low_watermark = 0;
   std::uint32_t high_watermark = 0;
   memory_parameters memory;
@@ -148,7 +149,12 @@ struct parameters {
   /// Correctly written pages may be corrupted afterwards.
   bool disks_lie() const noexcept;
   /// A key that is leased may lose its pages.
-  bool pages_at_risk() const noexcept { return bytes_at_risk() || nemesis.erase || memory.second_hit; }
+  bool pages_at_risk() const noexcept {
+    return bytes_at_risk() || nemesis.erase || memory.second_hit || (memory_slots > 0 && memory_moves());
+  }
+  /// Ranks may lose memory to other ranks.
+  bool memory_moves() const noexcept { return memory.extents < memory.extents_per_rank * ranks; }
+  std::uint32_t all_slots() const noexcept { return slots + memory_slots; }
   /// One line.
   std::string describe() const;
 };

@@ -39,7 +39,7 @@ constexpr auto notices_within = std::chrono::seconds(1);
 server::server(environment& world)
     : world_(world), random_(world.random.fork()), ns_(world.p.ns.id()),
       slot_bytes_(io::slot_bytes(world.p.ns.geometry.page_bytes())), frames_(world, disks_, slot_bytes_),
-      asked_pages_(world), memory_(world, frames_, slot_bytes_), pages_(world.p.ranks, world.p.slots),
+      asked_pages_(world), memory_(world, frames_, slot_bytes_), pages_(world.p.ranks, world.p.all_slots()),
       book_(world.p.shards), evictions_(world.p.ranks, world.p.shards) {
   for (rank_number rank = 0; rank < world_.p.ranks; ++rank)
     disks_.push_back(std::make_unique<disk>(world_, rank, slot_bytes_));
@@ -99,7 +99,8 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   }
   parts->metrics = meters;
   auto& io = parts->options;
-  io.slots = p.slots;
+  io.slots = p.all_slots();
+  io.memory_slots = p.memory_slots;
   io.slot_bytes = slot_bytes_;
   io.memory_only = p.memory.kind == tier::memory_only;
   io.write_through = p.memory.kind == tier::strict;
@@ -129,7 +130,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
     io.scrub.listed_max = 4;
   }
   io.first_pin = random_.next() >> 32U;
-  io.resident = residence_->add(ns_, rank, p.slots);
+  io.resident = residence_->add(ns_, rank, p.all_slots());
   r.worker = tapped(spawn_actor<io_worker>(in_->system(), parts),
                     {[this, rank](passing& x) { return to_worker(rank, x); },
                      [this, rank](const passing& x, caf::message& a) { return from_worker(rank, x, a); }});
@@ -138,6 +139,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   caf::anon_send(broker_, memory_holder{ns_, rank, r.worker});
   allocator_options slots;
   slots.slots = p.slots;
+  slots.memory_slots = p.memory_slots;
   slots.low_watermark = p.low_watermark;
   slots.high_watermark = p.high_watermark;
   slots.max_parked = p.parked_max;
@@ -396,8 +398,8 @@ void server::ask_what_is_held() {
            [this](caf::message& answer) {
              const auto x = answer_as<allocator_stats>(answer);
              const bool all = world_.p.memory.kind != tier::memory_only;
-             if (x && (x->free + x->reserved + x->live + x->quarantined != x->total || x->total > world_.p.slots ||
-                       (all && x->total < world_.p.slots)))
+             if (x && (x->free + x->reserved + x->live + x->quarantined != x->total ||
+                       x->total > world_.p.all_slots() || (all && x->total < world_.p.slots)))
                world_.fail("slots", "slots by state do not add up to all slots of an allocator");
            });
     by.ask(caf::actor_cast<caf::strong_actor_ptr>(r.worker), caf::make_message(stats_atom_v),
