@@ -22,10 +22,19 @@ class SpoilingConnector(TroupeConnector):
 
     def get_finished(self, finished_req_ids):
         sent, received = super().get_finished(finished_req_ids)
+        self._spoil_all(received)
+        return sent, received
+
+    def get_transfer_results(self, finished_req_ids):
+        """What vLLM calls in place of `get_finished` from 0.32 on."""
+        results = super().get_transfer_results(finished_req_ids)
+        self._spoil_all(results.finished_recving)
+        return results
+
+    def _spoil_all(self, received):
         for name in received or ():
             for block in _loading.pop(name, (slice(None),)):
                 self._spoil(block)
-        return sent, received
 
     def _spoil(self, block):
         for name in self._shape.names:
