@@ -6,8 +6,8 @@ import os
 import troupe.vllm
 from troupe.vllm import TroupeConnector
 
-# Filled where both halves are in one process.
-_loading = {}
+# Filled where both halves are in one process: what is to be spoilt when a request has loaded, and layers' memory.
+_loading, _memory = {}, {}
 
 
 class SpoilingConnector(TroupeConnector):
@@ -46,21 +46,24 @@ class SpoilingConnector(TroupeConnector):
 
 
 class GroupSpoiling:
-    """Changes the loaded blocks of one kind of group, for connectors of models with several KV cache groups, both halves
-    of which are in one process. The environment's SPOILT_GROUPS names the kind: full, state, or window-TOKENS."""
+    """Zeroes the loaded blocks of one kind of group, for connectors of models with several KV cache groups, both halves
+    of which are in one process. The environment's SPOILT_GROUPS names the kind: full, state, or window-TOKENS. "left":
+    all but the full layers keep what was in their blocks before the load. "none": nothing is spoilt."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         wanted = os.environ["SPOILT_GROUPS"]
-        self._spoilt = {number: each for number, each in enumerate(kv_cache_config.kv_cache_groups)
-                        if kind_of(each.kv_cache_spec) == wanted}
-        if not self._spoilt:
+        self._left = wanted == "left"
+        kinds = {number: kind_of(each.kv_cache_spec) for number, each in enumerate(kv_cache_config.kv_cache_groups)}
+        self._spoilt = {number: kv_cache_config.kv_cache_groups[number] for number, kind in kinds.items()
+                        if (kind != "full" if self._left else kind == wanted)}
+        if not self._spoilt and wanted != "none":
             raise ValueError(f"this model has no KV cache group of the kind {wanted!r}")
         self._computed = {}
 
     def register_kv_caches(self, kv_caches):
         super().register_kv_caches(kv_caches)
-        self._memory = kv_caches
+        _memory.update(kv_caches)
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         self._computed[request.request_id] = num_computed_tokens
@@ -75,7 +78,16 @@ class GroupSpoiling:
         for number, group in self._spoilt.items():
             for block in blocks.blocks[number][:end // group.kv_cache_spec.block_size]:
                 if not block.is_null and block.block_hash is None:
-                    loading += [(name, block.block_id) for name in group.layer_names]
+                    loading += [self._replacement(name, block.block_id) for name in group.layer_names]
+
+    def _replacement(self, name, block):
+        """A block, and the bytes that replace what is loaded into it."""
+        one = _memory[name][block]
+        size = one.numel() * one.element_size()
+        before = ctypes.string_at(one.data_ptr(), size) if self._left else bytes(size)
+        if self._left and not any(before):
+            raise RuntimeError(f"block {block} of {name} was never used")
+        return one.data_ptr(), before
 
     def get_finished(self, finished_req_ids):
         sent, received = super().get_finished(finished_req_ids)
@@ -89,9 +101,8 @@ class GroupSpoiling:
 
     def _spoil_all(self, received):
         for request in received or ():
-            for name, block in _loading.pop(request, ()):
-                one = self._memory[name][block]
-                ctypes.memset(one.data_ptr(), 0x3F, one.numel() * one.element_size() // 2)
+            for place, content in _loading.pop(request, ()):
+                ctypes.memmove(place, content, len(content))
 
 
 def kind_of(spec):

@@ -2,7 +2,9 @@
 Uses stand-ins for engine and node; scripts/engines runs the real ones."""
 
 import array
+import contextlib
 import hashlib
+import io
 import pathlib
 import queue
 import shutil
@@ -17,7 +19,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "engines"))
 
 import engines  # noqa: E402
 import experiments  # noqa: E402
+import hybrid_experiments  # noqa: E402
 import lmcache_experiments  # noqa: E402
+import play  # noqa: E402
+import workplace  # noqa: E402
 
 BLOCK = experiments.BLOCK
 
@@ -41,11 +46,15 @@ class world:
     """The shared state of a test's stand-ins: whether there are nodes, and their behaviour."""
 
     attached, keeps = True, True
+    # Ends of the names of a node's namespaces.
+    groups = (".full", ".window-256", ".state")
 
 
 class fake_node:
     def __init__(self, program, directory, lmcache=False, **settings):
         self.directory, self.kept, self.lmcache_port = pathlib.Path(directory), set(), 1
+        self.process = types.SimpleNamespace(pid=None)
+        self.prompts = set()
         self.address = self.socket_path = self
 
     def start(self):
@@ -53,8 +62,20 @@ class fake_node:
 
     stop = kill = lambda self: None
 
-    def damage_pages(self, share, seed=1):
-        return 4, 10
+    def damage_pages(self, share, seed=1, most=None, namespace="", after=0):
+        return most or int(share * 10), 10
+
+    def namespaces(self):
+        """Pages with states are one for each prompt."""
+        if not world.attached:
+            return []
+        counts = [len(self.prompts) if group == ".state" else len(self.kept) for group in world.groups]
+        return [{"name": f"engine{group}", "id": group, "keys": count, "complete_keys": count,
+                 "ranks": [{"live": count}] * 2} for group, count in zip(world.groups, counts)]
+
+    def clear(self, namespace):
+        self.kept.clear()
+        return 1
 
     def samples(self):
         return {}
@@ -73,6 +94,8 @@ class fake_engine:
         extra = (connector or {}).get("kv_connector_extra_config", {})
         self.node, self.salt = extra.get("troupe.address"), extra.get("troupe.salt")
         self.piece = BLOCK
+        if "delta-net" in model:
+            self.piece = 2 * BLOCK
         if "lmcache.mp.port" in extra:
             self.node, self.piece = world.lmcache, lmcache_experiments.CHUNK
         # The hits in its own prefix cache.
@@ -96,9 +119,13 @@ class fake_engine:
             if block in kept:
                 self.found += self.piece
             kept.add(block)
+            if kept and isinstance(self.node, fake_node) and kept is self.node.kept:
+                self.node.prompts.add(tuple(prompt))
             self.own.add(block)
         word = hashlib.sha256(self.model.encode() + array.array("I", prompt)).digest()
-        return {"tokens": list(word[:generate]), "logprobs": [-1.0] * generate, "finish": "length", "cached": 0}
+        tokens = list(word[:generate])
+        return {"tokens": tokens, "logprobs": [-1.0] * generate, "likely": [{token: -1.0} for token in tokens],
+                "finish": "length", "cached": 0}
 
     def hits(self):
         return self.found
@@ -106,6 +133,10 @@ class fake_engine:
     def metrics(self):
         out = {engines.HITS: self.found, "vllm:num_preemptions": 1}
         return {**out, "vllm:troupe_attached": 1} if world.attached else out
+
+    def groups(self):
+        """Several without a connector, and one with it."""
+        return 3 if self.node is None else 1
 
     def idle_steps(self, count=20, pause=0.05):
         pass
@@ -172,18 +203,23 @@ def no_handle():
 
 
 class Experiments(unittest.TestCase):
+    groups = world.groups
+
     def setUp(self):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="troupe-experiments-"))
         self.addCleanup(shutil.rmtree, self.directory)
         world.attached = world.keeps = True
+        world.groups = type(self).groups
         vllm = types.SimpleNamespace(SamplingParams=mock.MagicMock())
         for patch in (mock.patch.object(engines, "run", fake_run), mock.patch.object(experiments, "node", fake_node),
                       mock.patch.object(experiments, "time", clock),
                       mock.patch.object(lmcache_experiments, "time", clock),
                       mock.patch.object(lmcache_experiments, "die_while_storing", lambda *_: None),
                       mock.patch.object(lmcache_experiments.lab, "beside", "packages"),
+                      mock.patch.object(hybrid_experiments, "time", clock),
                       mock.patch.object(experiments, "halves", lambda one: (no_handle(), no_handle())),
-                      mock.patch.object(experiments, "groups_of", lambda one: 3),
+                      mock.patch.object(experiments, "groups_of", lambda one: one.groups()),
+                      mock.patch.object(hybrid_experiments, "groups_of", lambda one: 3),
                       mock.patch.object(experiments.tiny_model, "write", self.model),
                       mock.patch.object(experiments.tiny_model, "write_config", self.model),
                       mock.patch.dict(sys.modules, {"vllm": vllm})):
@@ -228,9 +264,61 @@ class Experiments(unittest.TestCase):
 
     def test_those_about_hits_alone_pass_with_a_node_that_keeps_everything(self):
         for name in ("cold-and-restarted", "two-engines", "preemption", "tensor-parallel", "node-absent",
-                     "chunked-prefill", "another-model"):
+                     "chunked-prefill", "another-model", "windows", "one-group"):
             self.assertIsNone(self.outcome(experiments, name), name)
+        for kind in hybrid_experiments.KINDS:
+            for name in ("restarted", "two-engines", "chunked-prefill", "erased-group", "tensor-parallel"):
+                self.assertIsNone(self.outcome(experiments, f"{kind.name}-{name}"), f"{kind.name}-{name}")
         self.assertIsNone(self.outcome(lmcache_experiments, "many-prompts"))
+
+    def test_none_with_several_groups_passes_with_pages_of_one(self):
+        for groups in (("",), (".full",)):
+            world.groups = groups
+            for name in experiments.versions:
+                if experiments.versions[name] == (experiments.SEVERAL_GROUPS, None):
+                    self.assertIsNotNone(self.outcome(experiments, name), name)
+
+    def test_only_a_token_that_was_as_likely_may_differ(self):
+        wanted = {"finish": "length", "tokens": [5, 6, 7], "logprobs": [-1.0, -2.0, -3.0],
+                  "likely": [{5: -1.0, 8: -4.0}, {6: -2.0, 9: -2.05}, {7: -3.0}]}
+
+        def compared(tokens, logprobs, finish="length"):
+            return hybrid_experiments.tokens_like(0, {"finish": finish, "tokens": tokens, "logprobs": logprobs}, wanted)
+
+        self.assertEqual(compared([5, 6, 7], [-1.0, -2.04, -3.0]), 3)
+        # What follows another token cannot be compared.
+        self.assertEqual(compared([5, 9, 1], [-1.0, -2.0, -9.0]), 1)
+        for tokens, logprobs in (([5, 6, 7], [-1.0, -2.2, -3.0]), ([8, 6, 7], [-1.0, -2.0, -3.0]),
+                                 ([5, 4, 7], [-1.0, -2.0, -3.0])):
+            with self.assertRaisesRegex(experiments.wrong, "differs from token"):
+                compared(tokens, logprobs)
+        with self.assertRaisesRegex(experiments.wrong, "ended with"):
+            compared([5, 6, 7], [-1.0, -2.0, -3.0], "error")
+        delta_net = hybrid_experiments.KINDS[1]
+        early = {**wanted, "tokens": [5, 9, 7], "logprobs": [-1.0, -2.0, -3.0]}
+        with self.assertRaisesRegex(experiments.wrong, "only 1 of 3 tokens could be compared"):
+            hybrid_experiments.require_like(delta_net, [early], [wanted])
+
+    def test_experiments_for_some_versions_of_vllm(self):
+        several, one = (experiments.versions[name] for name in ("windows-restarted", "state-layers"))
+        for version, has_several in (("0.24.0", False), ("0.31.2+cpu", False), ("0.32.0", True), ("0.33.0rc1", True),
+                                     ("1.0", True)):
+            self.assertEqual(play.played_with(version, *several), has_several, version)
+            self.assertEqual(play.played_with(version, *one), not has_several, version)
+            self.assertTrue(play.played_with(version, None, None))
+
+    def test_those_for_other_versions_of_vllm_are_named_and_not_played(self):
+        for version, other, played in (("0.31.2", "windows-restarted", "windows"),
+                                       ("0.32.0", "windows", "windows-restarted")):
+            sys.modules["vllm"].__version__ = version
+            arguments = ["play.py", "--troupe", __file__, "--library", __file__, "--work", "here", other, played]
+            out = io.StringIO()
+            with mock.patch.object(sys, "argv", arguments), mock.patch.object(engines, "prepare"), \
+                    mock.patch.object(workplace, "take", lambda _: self.directory), contextlib.redirect_stdout(out):
+                self.assertEqual(play.main(), 0, out.getvalue())
+            self.assertRegex(out.getvalue(), rf"(?m)^{other} +-  not for this version of vLLM$")
+            self.assertRegex(out.getvalue(), rf"(?m)^{played} +[0-9]+  yes ")
+            self.assertNotRegex(out.getvalue(), rf"(?m)^{played} .*not for this version")
 
     def test_what_else_they_are_about_must_have_happened(self):
         for module, name, reason in (
@@ -243,6 +331,15 @@ class Experiments(unittest.TestCase):
                 (experiments, "state-layers", "has started"),
                 (experiments, "own-process", "front-end's process"),
                 (experiments, "synchronous-loads", "beside forward passes"),
+                *((experiments, f"{kind.name}-{name}", reason) for kind in hybrid_experiments.KINDS for name, reason in (
+                    ("damaged-pages", "damage was not met"),
+                    ("abort", "has begun to load"),
+                    ("preemption", "has loaded anything"),
+                    ("own-process", "front-end's process"),
+                    ("node-killed", "the node was killed in [0, 0] steps"),
+                    ("control", "make no difference"),
+                    ("naive-control", "make no difference"))),
+                (experiments, "delta-net-retention-interval", "with the option None"),
                 (lmcache_experiments, "node-copies", "got no request to copy"),
                 (lmcache_experiments, "damaged-pages", "damage was not met"),
                 (lmcache_experiments, "versions", "clients of no version"),
