@@ -2,7 +2,7 @@
 
 A hit of such a model takes pages of every group: all blocks of the full layers, the last ones of windows, the one state
 that ends at the hit. So each experiment knows the exact length of a hit, and erases, damages or spoils one group alone.
-`SpoilingConnector` and its control show that output depends on every group.
+`GroupSpoiling` and its controls show that output depends on every group.
 """
 
 import functools
@@ -41,6 +41,8 @@ class kind:
     limit: int | None = None
     # Prompts, their tokens, generated tokens, and so few blocks that some of the requests are preempted.
     crowd: tuple = ()
+    # Prompts whose pages do not fit into 32 MiB.
+    many: int = 0
     # Options for workers in processes of their own, beside `options`.
     apart: dict = field(default_factory=dict)
     # Whether a store has more than vLLM's own cache keeps, since the bytes of all blocks are there for a step.
@@ -66,14 +68,15 @@ class kind:
 
 KINDS = (
     kind("windows", "windows", tiny_model.windows, tiny_model.shapes, unit=BLOCK, groups=("full", "window-256"),
-         crowd=(6, 250, 300, 60), keeps_all=True),
+         crowd=(6, 250, 300, 60), many=16, keeps_all=True),
     # vLLM makes its blocks twice as long, so that a state fits into a page. Where workers are processes, its scheduler
     # does not get to know of that, and vLLM keeps no state at all, with or without a connector: hence the block size.
     # Its kernels for CPUs need bfloat16.
     kind("delta-net", "gated delta net", tiny_hybrids.delta_net, tiny_hybrids.delta_net_weights, unit=2 * BLOCK,
-         groups=("full", "state"), exact={}, limit=1, crowd=(4, 700, 120, 24), apart={"block_size": 2 * BLOCK}),
+         groups=("full", "state"), exact={}, limit=1, crowd=(4, 700, 120, 24), many=48,
+         apart={"block_size": 2 * BLOCK}),
     kind("mamba2", "Mamba 2", tiny_hybrids.mamba2, tiny_hybrids.mamba2_weights, unit=BLOCK, groups=("full", "state"),
-         options={"cut_prefills": True}, crowd=(4, 600, 200, 26)),
+         options={"cut_prefills": True}, crowd=(4, 600, 200, 26), many=48),
 )
 
 
@@ -402,6 +405,26 @@ def erased_group(this, lab):
         require_hits(metrics, 0, f"were found without the group {group!r}")
         hits += require_all_found(lab, this, made)
     return hits, "0 where a group was missing"
+
+
+@of_each_kind("a memory too small for the prompts: pages of each group leave while others come")
+def eviction(this, lab):
+    made = lab.node(f"{this.name}-small", memory="32 MiB", disk="0 B", durability="none").start()
+    prompts = engines.random_prompts(12, this.many, PROMPT)
+    wanted, found = baseline(lab, this, prompts, 4, **this.exact), 0
+    for _ in range(3):
+        outputs, metrics = play(lab, this, made, prompts, 4, **this.exact)
+        require_equal(outputs, wanted, this.rounding)
+        found += external(metrics)
+        # In turns of the same order each prompt would have left when it comes.
+        prompts, wanted = prompts[::-1], wanted[::-1]
+    kept = {group: namespace(made, group)["complete_keys"] for group in this.groups}
+    for group, count in kept.items():
+        require(count < this.pages(group, this.many), f"no page of the group {group!r} has left")
+    full = 2 * this.many * this.found()
+    require(0 < found < full, f"{found} of {full} tokens were found, where some should have left")
+    kept = ", ".join(f"{count} of {this.pages(group, this.many)} of {group}" for group, count in kept.items())
+    return found, f"of {full}; kept {kept}"
 
 
 @of_each_kind("the node is killed while pages are saved, and while they are loaded; it comes back with all groups")

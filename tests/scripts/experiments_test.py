@@ -336,6 +336,7 @@ class Experiments(unittest.TestCase):
                     ("abort", "has begun to load"),
                     ("preemption", "has loaded anything"),
                     ("own-process", "front-end's process"),
+                    ("eviction", "no page of the group 'full' has left"),
                     ("node-killed", "the node was killed in [0, 0] steps"),
                     ("control", "make no difference"),
                     ("naive-control", "make no difference"))),
