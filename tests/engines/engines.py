@@ -192,6 +192,8 @@ def leave_process_namespace():
 class run:
     """A started engine and its output."""
 
+    engine = engine
+
     def __init__(self, work, log, model, options, connector, environment=None):
         self.log, self.code = log, None
         self.pipe, theirs = multiprocessing.Pipe()
@@ -216,7 +218,7 @@ class run:
             if packages := options.pop("packages", None):
                 # Before those of this environment: vLLM is the same, and what comes with it.
                 sys.path.insert(0, str(packages))
-            one = engine(model, options, connector, pipe)
+            one = self.engine(model, options, connector, pipe)
             result = work(one)
             one.close()
             self.out.with_suffix(".part").write_bytes(pickle.dumps(result))

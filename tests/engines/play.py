@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Tests Troupe's connector with vLLM itself: runs experiments, and prints the hits of each and whether tokens and
-logprobs are those of a run without a connector ("logprobs": the largest difference, see ROUNDING in experiments.py).
+"""Tests Troupe's plug-ins with vLLM or SGLang itself: runs experiments, and prints the hits of each and whether tokens
+and logprobs are those of a run without Troupe ("logprobs": the largest difference, see ROUNDING in experiments.py).
 Exits with 1 if one of them fails.
 
-play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--with lmcache [--beside PACKAGES]] [--list]
-        [EXPERIMENT…]
+play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--with sglang | --with lmcache [--beside PACKAGES]]
+        [--list] [EXPERIMENT…]
 
-Runs in an environment with vLLM for CPUs, which scripts/engines makes.
+Runs in an environment with the engine for CPUs, which scripts/engines makes.
 """
 
 import argparse
@@ -31,8 +31,8 @@ def main():
     parser.add_argument("--troupe", help="the program troupe")
     parser.add_argument("--library", help="libtroupe.so")
     parser.add_argument("--work", help="where models, nodes and logs of engines lie, in a folder for each run")
-    parser.add_argument("--with", dest="which", choices=("troupe", "lmcache"), default="troupe",
-                        help="whose connector: Troupe's, or LMCache's own")
+    parser.add_argument("--with", dest="which", choices=("troupe", "lmcache", "sglang"), default="troupe",
+                        help="the plug-in: Troupe's connector for vLLM, LMCache's own, Troupe's storage for SGLang")
     parser.add_argument("--beside", type=pathlib.Path,
                         help="site-packages with a second version of LMCache, for the experiments with two")
     parser.add_argument("--list", action="store_true", help="say what there is, and do nothing")
@@ -40,6 +40,9 @@ def main():
     arguments = parser.parse_args()
     if arguments.which == "lmcache":
         from lmcache_experiments import experiments, gaps, lab, prepare, wrong
+        versions = {}
+    elif arguments.which == "sglang":
+        from sglang_experiments import experiments, gaps, lab, wrong
         versions = {}
     else:
         import hybrid_experiments  # noqa: F401
@@ -52,7 +55,7 @@ def main():
     for name in arguments.experiments:
         if name not in experiments:
             parser.error(f"there is no experiment {name}; --list says which there are")
-    for name in ("troupe", "library") if arguments.which == "troupe" else ("troupe",):
+    for name in ("troupe",) if arguments.which == "lmcache" else ("troupe", "library"):
         path = getattr(arguments, name)
         if not path or not os.path.exists(path):
             parser.error(f"--{name} is {path}, and there is no such file")
@@ -62,23 +65,29 @@ def main():
     import engines
     import workplace
 
-    began = time.monotonic()
-    engines.prepare(pathlib.Path(arguments.library or "").resolve())
-    import vllm
-
+    began, library = time.monotonic(), pathlib.Path(arguments.library or "").resolve()
+    if arguments.which == "sglang":
+        import sglang_engines
+        sglang_engines.prepare(library)
+        import sglang
+        engine, version = "SGLang", sglang.__version__
+    else:
+        engines.prepare(library)
+        import vllm
+        engine, version = "vLLM", vllm.__version__
     if arguments.which == "lmcache":
         prepare()
     one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
     if arguments.beside:
         one.beside = arguments.beside.resolve()
-    print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {one.directory}/logs",
+    print(f"{engine} {version}, imported in {time.monotonic() - began:.0f} s; logs in {one.directory}/logs",
           flush=True)
     print(f"{'experiment':28} {'external hits':>13}  equal   logprobs  seconds", flush=True)
     failed = []
     for name in arguments.experiments or experiments:
         what, function = experiments[name]
-        if not played_with(vllm.__version__, *versions.get(name, (None, None))):
-            print(f"{name:28} {'-':>13}  not for this version of vLLM", flush=True)
+        if not played_with(version, *versions.get(name, (None, None))):
+            print(f"{name:28} {'-':>13}  not for this version of {engine}", flush=True)
             continue
         one.current, started = name, time.monotonic()
         gaps.clear()

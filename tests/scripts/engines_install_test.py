@@ -69,10 +69,10 @@ class AnotherVersion(unittest.TestCase):
         path.write_text(text)
         path.chmod(0o755)
 
-    def install(self, version):
+    def install(self, version, engine="vllm"):
         environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
                        "XDG_CACHE_HOME": str(self.root / "cache"), "TROUPE_PYTHON": str(self.root / "bin" / "python")}
-        return subprocess.run([str(self.root / "scripts" / "engines"), "vllm", "--version", version, "--install-only"],
+        return subprocess.run([str(self.root / "scripts" / "engines"), engine, "--version", version, "--install-only"],
                               env=environment, capture_output=True, text=True)
 
     def test_a_version_is_installed_whatever_the_shared_environment_has(self):
@@ -85,6 +85,13 @@ class AnotherVersion(unittest.TestCase):
         # Its own files in Python, on the kernels of the other one.
         self.assertEqual(sorted(each.name for each in (packages / "vllm").iterdir()), ["kernels.so", "python_of_2.py"])
         self.assertTrue((place / "complete").exists())
+
+    def test_sglang_needs_no_vllm(self):
+        done = self.install("1.0.0", "sglang")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        places = self.root / "cache" / "troupe" / "engines"
+        self.assertEqual(sorted(path.name for path in places.iterdir() if path.is_dir()), ["sglang-1.0.0"])
+        self.assertTrue((places / "sglang-1.0.0" / "complete").exists())
 
 
 if __name__ == "__main__":
