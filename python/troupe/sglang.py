@@ -11,11 +11,13 @@ Pages are copied once, between SGLang's pool and memory of the node. docs/sglang
 import hashlib
 import logging
 import os
+import threading
+import time
 
 import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
 
-from troupe import _halves
+from troupe import _halves, _http
 from troupe._library import TroupeError
 from troupe._options import Options
 
@@ -44,6 +46,10 @@ def components(pool):
 
 
 def pieces_of(pool, page):
+    if pool.layout == "page_unified":
+        # Keys and values of a page are one block, which SGLang's own function does not describe.
+        size = pool.page_unified_layout.bytes_per_page
+        return [pool.kv_buffer.data_ptr() + page * size], [size]
     tokens = torch.arange(page * pool.page_size, (page + 1) * pool.page_size, dtype=torch.int64)
     addresses, sizes = pool.get_page_buffer_meta(tokens)
     return [int(each) for each in addresses], [int(each) for each in sizes]
@@ -55,11 +61,12 @@ class Pool:
     def __init__(self, connection, pool, name, config, options):
         self.page_size = pool.page_size or 1
         self.limit = options.request_timeout_seconds or DEFAULT_LIMIT_SECONDS
-        by_size, blocks = {}, pool.page_num
-        for base, step, size in components(pool):
+        by_size, blocks, self.memory = {}, pool.page_num, memory_of(pool)
+        for base, step, size in self.memory[0]:
             by_size.setdefault(size, []).append(
                 {"base": base, "bytes": (blocks - 1) * step + size, "block_stride": step})
-        self.parts = []
+        self.page_bytes = sum(size for _, _, size in self.memory[0])
+        self.parts, self.namespaces = [], []
         world_size, rank = place(config)
         for number, (size, views) in enumerate(sorted(by_size.items())):
             ns = _halves.Namespace(
@@ -67,6 +74,7 @@ class Pool:
                 model=config.model_name or "", dtype=str(getattr(pool, "dtype", "")).removeprefix("torch."),
                 layout=f"sglang {pool.layout} {name} {number} of {len(by_size)} page {self.page_size}{spread(config)}",
                 hash_algorithm="sglang", salt=options.salt)
+            self.namespaces.append(ns)
             made = {"rank": rank, "key_bytes": KEY_BYTES, "lease_seconds": options.lease_seconds}
             self.parts.append(_halves.Pages(connection, ns, made, views, blocks))
 
@@ -112,36 +120,93 @@ class Pool:
             part.shutdown()
 
 
+def memory_of(pool):
+    """Equal for two objects with the same pages at the same places."""
+    return components(pool), pool.page_num, pool.page_size, str(pool.layout)
+
+
 def digests(keys):
     """SGLang's keys are texts, of hashes and of marks for pools and requests."""
     return b"".join(hashlib.sha256(key.encode(errors="surrogatepass")).digest() for key in keys)
+
+
+def context_ranks(config):
+    """Size and rank of decode context parallelism. SGLang before 0.5.23 does not name them."""
+    return getattr(config, "dcp_size", 1), getattr(config, "dcp_rank", 0)
 
 
 def place(config):
     """The number of different pages of a key, and the rank of this process among them."""
     if config.is_mla_model:
         # All tensor-parallel workers hold the same, except for their share of tokens with context parallelism.
-        return config.pp_size * config.dcp_size, config.pp_rank * config.dcp_size + config.dcp_rank
+        size, rank = context_ranks(config)
+        return config.pp_size * size, config.pp_rank * size + rank
     return config.pp_size * config.tp_size, config.pp_rank * config.tp_size + config.tp_rank
 
 
 def spread(config):
-    """What ranks hold, as far as their number does not determine it: for example half of the layers of all heads, or all
-    layers of half of the heads, which have the same size."""
+    """What ranks hold, as far as their number does not determine it: for example half of the layers of all heads, or
+    all layers of half of the heads, which have the same size."""
     out = f" stages {config.pp_size}" if config.pp_size > 1 else ""
-    return out + (f" cp {config.dcp_size}" if config.dcp_size > 1 else "")
+    size, _ = context_ranks(config)
+    return out + (f" cp {size}" if size > 1 else "")
+
+
+def writes(config):
+    """Whether this rank saves pages. Those of MLA are the same on all tensor-parallel workers."""
+    return getattr(config, "is_storage_writer", not config.is_mla_model or config.tp_rank == 0)
+
+
+def require_keys_of_requests(config):
+    """Refuses adapters where keys do not contain them: SGLang before 0.5.20 hashes the tokens alone."""
+    from sglang.srt.mem_cache import utils
+
+    # The latter since 0.5.22, so that a function that is moved changes nothing.
+    if hasattr(utils, "storage_namespace_seed") or hasattr(config, "dp_rank"):
+        return
+    from sglang.srt.server_args import get_global_server_args
+
+    if getattr(get_global_server_args(), "enable_lora", None):
+        raise DoesNotFit("the storage keys of this version of SGLang do not contain the LoRA adapter: use SGLang "
+                         "0.5.20 or newer, or start it without --hicache-storage-backend")
+    logger.warning("Troupe: the storage keys of this version of SGLang are hashes of tokens alone: cache_salt and "
+                   "extra_key of requests separate nothing there. SGLang 0.5.20 and newer have them in the keys")
+
+
+class Moved:
+    """Pages and bandwidths of each call since they were taken, for SGLang's metrics. Only the newest if nothing takes
+    them."""
+
+    MOST = 4096
+
+    def __init__(self):
+        self._lock, self._calls = threading.Lock(), {"get": [], "put": []}
+
+    def note(self, direction, pages, page_bytes, seconds):
+        if pages:
+            with self._lock:
+                calls = self._calls[direction]
+                calls.append((pages, pages * page_bytes / max(seconds, 1e-9) / 1e9))
+                del calls[:-self.MOST]
+
+    def taken(self):
+        """(pages, GB/s) of each call, by direction."""
+        with self._lock:
+            taken, self._calls = self._calls, {"get": [], "put": []}
+        return taken
 
 
 class TroupeStorage(HiCacheStorage):
     """Interface v1, and v2 with pools beside the KV cache. Used by SGLang's storage threads; any number of them."""
 
     def __init__(self, storage_config, kwargs=None):
-        self.config, self.pools = storage_config, {}
+        self.config, self.pools, self.moved = storage_config, {}, Moved()
         self.options = Options(storage_config.extra_config)
         if storage_config.attn_cp_size > 1 or storage_config.should_split_heads:
             raise DoesNotFit("Troupe supports neither context parallelism of attention nor heads that are split anew: "
                              "start SGLang without them, or without --hicache-storage-backend")
-        self.writes = storage_config.is_storage_writer
+        require_keys_of_requests(storage_config)
+        self.writes = writes(storage_config)
         self.connection = _halves.connection(self.options.connection(f"sglang-{os.getpid()}"))
 
     def register_mem_pool_host(self, mem_pool_host):
@@ -154,9 +219,20 @@ class TroupeStorage(HiCacheStorage):
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
         self._take(host_pool, host_pool_name)
 
+    def on_host_pools_registered(self):
+        """SGLang 0.5.23 calls this when it has registered all pools that a model starts with."""
+        if not self.pools:
+            raise DoesNotFit("SGLang has registered no pool with a KV cache: Troupe has nothing to store for this "
+                             "model; start SGLang without --hicache-storage-backend")
+        logger.info("Troupe: pages of %s go to %s", ", ".join(sorted(self.pools)), self.options.address)
+
     def _take(self, host_pool, name):
-        before = self.pools.pop(str(name), None)
+        """SGLang may register a pool by both interfaces, which is one attachment."""
+        before = self.pools.get(str(name))
         if before is not None:
+            if before.memory == memory_of(host_pool):
+                return
+            del self.pools[str(name)]
             before.shutdown()
         made = self.pools[str(name)] = Pool(self.connection, host_pool, str(name), self.config, self.options)
         absence = made.parts[0].absence()
@@ -176,12 +252,12 @@ class TroupeStorage(HiCacheStorage):
         return self._guarded(lambda: kv.leading(keys), 0) if kv is not None else len(keys)
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
-        return self._guarded(lambda: self.pools["kv"].get(keys, host_indices), [False] * len(keys))
+        return self._move("get", self.pools["kv"], keys, host_indices)
 
     def batch_set_v1(self, keys, host_indices, extra_info=None):
         if not self.writes:
             return [True] * len(keys)
-        return self._guarded(lambda: self.pools["kv"].put(keys, host_indices), [False] * len(keys))
+        return self._move("put", self.pools["kv"], keys, host_indices)
 
     # ----------------------------------------------------------------------------------------------- interface v2
 
@@ -213,7 +289,38 @@ class TroupeStorage(HiCacheStorage):
         keys, pool = transfer.keys or [], self.pools.get(str(transfer.name))
         if pool is None or not keys:
             return [False] * len(keys)
-        return self._guarded(lambda: getattr(pool, direction)(keys, transfer.host_indices), [False] * len(keys))
+        return self._move(direction, pool, keys, transfer.host_indices)
+
+    def _move(self, direction, pool, keys, host_indices):
+        began = time.monotonic()
+        results = self._guarded(lambda: getattr(pool, direction)(keys, host_indices), [False] * len(keys))
+        self.moved.note(direction, sum(results), pool.page_bytes, time.monotonic() - began)
+        return results
+
+    # -------------------------------------------------------------------------------------- statistics, and clearing
+
+    def get_stats(self):
+        """SGLang's metrics of storages since the last call: pages and GB/s of each call that has moved pages."""
+        from sglang.srt.observability.metrics_collector import StorageMetrics
+
+        out, taken = StorageMetrics(), self.moved.taken()
+        out.prefetch_pgs, out.prefetch_bandwidth = ([call[i] for call in taken["get"]] for i in (0, 1))
+        out.backup_pgs, out.backup_bandwidth = ([call[i] for call in taken["put"]] for i in (0, 1))
+        return out
+
+    def clear(self):
+        """Erases all pages of the namespaces of this engine's pools, which other engines may share. DoesNotFit if the
+        node's HTTP socket cannot be reached; nothing is erased then."""
+        names = [ns.identity()[1] for pool in self.pools.values() for ns in pool.namespaces]
+        path = _http.socket_beside(self.options.address)
+        if path is None:
+            raise DoesNotFit(f"Troupe clears pages by the Unix socket of the node's HTTP API alone, and there is none "
+                             f"beside {self.options.address}: POST /v1/namespaces/NAME/clear as an admin, for "
+                             f"{', '.join(names)}")
+        for name in names:
+            pages = _http.clear(path, name, self.options.request_timeout_seconds or DEFAULT_LIMIT_SECONDS)
+            logger.info("Troupe: namespace %s cleared (%d pages)", name, pages)
+        return True
 
     # -------------------------------------------------------------------------------------------- what v1 replaces
 

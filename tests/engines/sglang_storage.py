@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests Troupe's storage for SGLang's HiCache with SGLang's own base class, factory and pools in host memory, from its
-wheel, and a real node. SGLang itself is not run: it needs kernels for GPUs.
+"""Tests Troupe's storage for SGLang's HiCache with SGLang's own base class, factory and pools in host memory, and a
+real node: what its engine on CPUs does not do, which sglang_experiments.py runs.
 
 sglang_storage.py --troupe PROGRAM --library LIBTROUPE.SO --sglang DIRECTORY --work DIRECTORY
 
@@ -75,7 +75,9 @@ class bench:
         return self.torch.cat([self.torch.arange(page * PAGE, (page + 1) * PAGE) for page in pages])
 
     def page(self, pool, page):
-        """All bytes of a page, read by SGLang's own code."""
+        """All bytes of a page, read by SGLang's own code where it has some."""
+        if pool.layout == "page_unified":
+            return pool.kv_buffer[page].flatten().clone()
         return pool.get_data_page(page * PAGE, flat=True).clone()
 
     def check(self, holds, sentence):
@@ -89,7 +91,7 @@ def keys(name, count):
 
 
 def round_trip(b, address):
-    for layout in ("layer_first", "page_first", "page_first_direct"):
+    for layout in ("layer_first", "page_first", "page_first_direct", "page_head", "page_unified"):
         saved, other = b.pool(layout, 1), b.pool(layout, 2)
         first, second = b.backend(saved, address), b.backend(other, address)
         names, wanted = keys(layout, 20), [b.page(saved, page) for page in range(20)]
