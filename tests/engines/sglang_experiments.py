@@ -4,9 +4,11 @@ own cache of the same kind: computed without a prefix cache, from HiCache's host
 import shutil
 import time
 
+import engines
 import sglang_engines
-from experiments import PROMPT, PROMPTS, collection, gaps, lab as any_lab, require, require_equal, usual  # noqa: F401
-from experiments import wrong  # noqa: F401
+import tiny_model
+from experiments import EXACT, PROMPT, PROMPTS, ROUNDING, collection, equal, gaps, lab as any_lab  # noqa: F401
+from experiments import require, require_equal, usual, wrong  # noqa: F401
 
 PAGE = sglang_engines.PAGE
 # The pages that are found of a prompt, in tokens; the last token is always computed.
@@ -35,11 +37,6 @@ def wait_until_saved(pages, wanted):
 
 def pages_at(made):
     return sum(each["complete_keys"] for each in made.namespaces())
-
-
-def attachments(run):
-    """How often an engine has attached a pool to its node, by its log."""
-    return run.log.read_text(errors="replace").count("attached to")
 
 
 def require_found(outputs, wanted, tier="storage"):
@@ -86,6 +83,12 @@ class lab(any_lab):
         run = self.start(work, storage, **options)
         return run.result(), run
 
+    def warm(self):
+        if self.shared is None:
+            self.shared = warm_node(self, "warm")
+            self.nodes.remove(self.shared)
+        return self.shared
+
     def baseline(self, prompts, **options):
         """Outputs without a prefix cache."""
         key = repr((prompts, sorted(options.items())))
@@ -117,13 +120,21 @@ class lab(any_lab):
             shutil.rmtree(self.directory / "files", ignore_errors=True)
 
 
-def stored_and_found(one, layout="page_first", attached=1, storage=None, **options):
+def require_one_attachment(run, ranks=1):
+    """Requires that each rank has attached its pool, and no rank has attached it twice."""
+    attached = run.log.read_text(errors="replace").count("Troupe: pool kv attached to")
+    require(attached == ranks, f"{attached} attachments of {ranks} pools")
+
+
+def stored_and_found(one, layout="page_first", storage=None, extra=None, **options):
     """An engine with an empty cache, and a new one that finds its pages."""
     made = one.node("restart").start()
-    own, storage = one.own(layout, **options), storage or one.storage(made, layout)
+    own = one.own(layout, **options)
     require_equal(own["computed"], one.baseline(usual(), **options))
     for first in ("computed", "storage"):
-        outputs, run = one.play_rounds(usual(), storage, 2, lambda: pages_at(made), **options)
+        outputs, run = one.play_rounds(usual(), one.storage(made, layout, extra=extra, **(storage or {})), 2,
+                                       lambda: pages_at(made), **options)
+        require_one_attachment(run, options.get("tp_size", 1))
         require_equal(outputs[0], own[first])
         require_equal(outputs[1], own["host"])
         require_found(outputs[0], FOUND if first == "storage" else 0)
@@ -131,6 +142,333 @@ def stored_and_found(one, layout="page_first", attached=1, storage=None, **optio
     return FULL, "0 when cold, and all of the second round from the host tier"
 
 
+def find_all(one, made, **options):
+    """A new engine finds all pages of the usual prompts."""
+    (outputs,), _ = one.play_rounds(usual(), one.storage(made, **options))
+    require_found(outputs, FOUND)
+    require_equal(outputs, one.own()["storage"])
+    return FULL
+
+
+def warm_node(one, name, **settings):
+    """A node with the pages of all usual prompts."""
+    made = one.node(name, **settings).start()
+    (outputs,), run = one.play_rounds(usual(), one.storage(made), 1, lambda: pages_at(made))
+    require_found(outputs, 0)
+    require_equal(outputs, one.own()["computed"])
+    return made
+
+
 @experiment("an empty cache, a second round, and another engine, which finds all full pages; layout page_first")
 def cold_and_restarted(one):
     return stored_and_found(one)
+
+
+@experiment("the same with the layout layer_first")
+def layer_first(one):
+    return stored_and_found(one, "layer_first")
+
+
+@experiment("the same with the layout page_first_direct")
+def page_first_direct(one):
+    return stored_and_found(one, "page_first_direct")
+
+
+@experiment("the same with two tensor-parallel ranks")
+def tensor_parallel(one):
+    return stored_and_found(one, tp_size=2)
+
+
+@experiment("the host pool in shared memory: \"allocator\": \"shm\"")
+def shared_memory(one):
+    made = one.node("shm").start()
+    for wanted, own in ((0, "computed"), (FOUND, "storage")):
+        def work(this):
+            outputs = this.play(usual(), GENERATED)
+            wait_until_saved(lambda: pages_at(made), SAVED)
+            return outputs, this.shares_host_pool()
+
+        outputs, shared = one.start(work, one.storage(made, extra={"allocator": "shm"})).result()
+        require(shared, "the host pool is not in shared memory")
+        require_found(outputs, wanted)
+        require_equal(outputs, one.own()[own])
+    return FULL, ""
+
+
+@experiment("host memory as a buffer only (--hicache-host-memory-mode buffer_only): the second round is from the node")
+def buffer_only(one):
+    made = one.node("buffer").start()
+    own, found = one.own(), []
+    for wanted in ((0, FOUND), (FOUND, FOUND)):
+        outputs, run = one.play_rounds(usual(), one.storage(made, hicache_host_memory_mode="buffer_only"), 2,
+                                       lambda: pages_at(made))
+        require_one_attachment(run)
+        for each, tokens in zip(outputs, wanted):
+            require_found(each, tokens)
+            require_equal(each, own["storage" if tokens else "computed"])
+            found.append(PROMPTS * tokens)
+    return sum(found), "two engines, two rounds each"
+
+
+@experiment("prefetch policies: timeout waits, and best_effort may find nothing in an idle engine")
+def policies(one):
+    made = one.warm()
+    storage = one.storage(made, policy="timeout", extra={"prefetch_timeout_base": 60})
+    (outputs,), _ = one.play_rounds(usual(), storage)
+    require_found(outputs, FOUND)
+    require_equal(outputs, one.own()["storage"])
+    (outputs,), run = one.play_rounds(usual(), one.storage(made, policy="best_effort"))
+    require_one_attachment(run)
+    require_equal(outputs, one.baseline(usual()))
+    found = sum(x["tiers"].get("storage", 0) for x in outputs)
+    return FULL + find_all(one, made), f"best_effort: {found} of {FULL}; timeout and wait_complete: all"
+
+
+@experiment("prompts below the prefetch threshold are computed, and found with a lower one")
+def threshold(one):
+    made, prompts = one.node("threshold").start(), [prompt[:200] for prompt in usual()]
+    pages = PROMPTS * ((200 + GENERATED - 1) // PAGE)
+    wanted = one.baseline(prompts)
+    for extra, found in (({}, 0), ({}, 0), ({"prefetch_threshold": PAGE}, 200 // PAGE * PAGE)):
+        (outputs,), run = one.play_rounds(prompts, one.storage(made, extra=extra), 1, lambda: pages_at(made), pages)
+        require_one_attachment(run)
+        require_found(outputs, found)
+        require_equal(outputs, wanted)
+    return PROMPTS * found, "0 with the default of 256 tokens"
+
+
+@experiment("another salt, and another model of the same shape, share nothing")
+def another_model(one):
+    made = one.warm()
+    (salted,), run = one.play_rounds(usual(), one.storage(made, extra={"troupe.salt": "other"}))
+    require_one_attachment(run)
+    require_found(salted, 0)
+    require_equal(salted, one.baseline(usual()))
+    other = tiny_model.write(one.directory / "other-llama", seed=77)
+    (outputs,), run = one.play_rounds(usual(), one.storage(made), model=other)
+    require_one_attachment(run)
+    require_found(outputs, 0)
+    require(not equal(outputs, one.baseline(usual())), "two models say the same")
+    require_equal(outputs, one.baseline(usual(), model=other))
+    # Not because there is nothing to be found.
+    find_all(one, made)
+    return 0, "the model itself finds all"
+
+
+@experiment("requests with another cache_salt share nothing")
+def request_salts(one):
+    made, found = one.node("salts").start(), []
+    for number, (salt, wanted) in enumerate((("a", 0), ("b", 0), ("a", FOUND), ("b", FOUND), (None, 0))):
+        def work(this):
+            more = {"cache_salt": salt} if salt else {}
+            outputs = this.play(usual(), GENERATED, **more)
+            wait_until_saved(lambda: pages_at(made), SAVED * min(number + 1, 2))
+            return outputs
+
+        run = one.start(work, one.storage(made))
+        outputs = run.result()
+        require_one_attachment(run)
+        require_found(outputs, wanted)
+        require_equal(outputs, one.own()["storage" if wanted else "computed"])
+        found.append(PROMPTS * wanted)
+    return sum(found), "each salt finds its own"
+
+
+@experiment("kill -9 of the node between two engines: what was saved is found")
+def node_killed_between(one):
+    made = warm_node(one, "between")
+    made.kill()
+    made.start()
+    return find_all(one, made), ""
+
+
+@experiment("kill -9 of the node under an engine, which computes meanwhile, and finds its pages when it is back")
+def node_killed(one):
+    made = one.node("killed").start()
+
+    def work(this):
+        outputs = [this.play(usual(), GENERATED)]
+        wait_until_saved(lambda: pages_at(made), SAVED)
+        this.say("saved")
+        this.wait()
+        this.flush()
+        outputs.append(this.play(usual(), GENERATED))
+        this.say("played without a node")
+        this.wait()
+        return outputs, play_until_found(this)
+
+    run = one.start(work, one.storage(made, extra={"troupe.request_timeout_seconds": 5.0}))
+    run.hear()
+    made.kill()
+    run.say("alone")
+    run.hear()
+    made.start()
+    run.say("with a node again")
+    outputs, attempts = run.result()
+    for each in outputs:
+        require_found(each, 0)
+        require_equal(each, one.own()["computed"])
+    for each in attempts:
+        require_equal(each, one.own()["storage"])
+    require_found(attempts[-1], FOUND)
+    return FULL + find_all(one, made), "half of them by the engine that had lost its node"
+
+
+def play_until_found(this, seconds=60):
+    """Outputs of all attempts, with empty caches of the engine's own."""
+    attempts, deadline = [], time.monotonic() + seconds
+    while not attempts or (attempts[-1][-1]["tiers"].get("storage", 0) == 0 and time.monotonic() < deadline):
+        this.flush()
+        attempts.append(this.play(usual(), GENERATED))
+        time.sleep(1)
+    if sum(x["tiers"].get("storage", 0) for x in attempts[-1]) < FULL:
+        # It attached between two requests.
+        this.flush()
+        attempts.append(this.play(usual(), GENERATED))
+    return attempts
+
+
+@experiment("no node when the engine starts: its host tier works, and it attaches when there is a node")
+def node_absent(one):
+    made = one.node("absent")
+
+    def work(this):
+        outputs = [this.play(usual(), GENERATED) for _ in range(2)]
+        this.say("played without a node")
+        this.wait()
+        deadline = time.monotonic() + 60
+        while pages_at(made) == 0 and time.monotonic() < deadline:
+            this.flush()
+            outputs.append(this.play(usual(), GENERATED))
+            time.sleep(1)
+        wait_until_saved(lambda: pages_at(made), SAVED)
+        return outputs
+
+    run = one.start(work, one.storage(made, extra={"troupe.wait_for_node_seconds": 1.0}))
+    run.hear()
+    said = run.log.read_text(errors="replace")
+    require("no node at" in said and "attached to" not in said, "it did not say that there is no node")
+    made.start()
+    run.say("there is one")
+    without, again, *later = run.result()
+    require_found(without, 0)
+    require_found(again, FOUND, "host")
+    require_equal(again, one.own()["host"])
+    for each in (without, *later):
+        require_equal(each, one.own()["computed"])
+    return find_all(one, made), "saved after the node had come"
+
+
+@experiment("bytes changed on the disk: pages before them are found, the rest is computed and saved again")
+def damaged_pages(one):
+    made = warm_node(one, "damaged")
+    made.stop()
+    damaged, pages = made.damage_pages(0.15)
+    require(0 < damaged < pages, f"{damaged} of {pages} pages are damaged")
+    made.start()
+    (outputs,), _ = one.play_rounds(usual(), one.storage(made), 1, lambda: pages_at(made))
+    require_equal(outputs, one.baseline(usual()))
+    found = sum(x["tiers"].get("storage", 0) for x in outputs)
+    require(0 < found < FULL, f"{found} of {FULL} tokens were found")
+    require("is damaged" in made.log(), "the node does not say that a page is damaged: the damage was not met")
+    return found + find_all(one, made), f"{damaged} of {pages} pages damaged, saved anew"
+
+
+@experiment("a memory too small for the prompts: pages leave while others come")
+def eviction(one):
+    made = one.node("small", memory="16 MiB", disk="0 B", durability="none").start()
+    prompts, found = engines.random_prompts(12, 16, PROMPT), []
+    wanted = one.baseline(prompts)
+    # The newest first: they are there.
+    for order in (1, -1):
+        (outputs,), run = one.play_rounds(prompts[::order], one.storage(made))
+        require_one_attachment(run)
+        require_equal(outputs, wanted[::order])
+        found.append(sum(x["tiers"].get("storage", 0) for x in outputs))
+    full = len(prompts) * FOUND
+    require(found[0] == 0 and 0 < found[1] < full, f"{found[1]} of {full} tokens were found, some should have left")
+    return found[1], f"of {full} that had been saved"
+
+
+@experiment("two engines at once on one node, each of which finds what the other has saved")
+def two_engines(one):
+    made = one.node("two").start()
+    halves = [usual()[:2], engines.random_prompts(8, 2, PROMPT)]
+    pages = 2 * SAVED // PROMPTS * 2
+
+    def work(this):
+        this.say("ready")
+        first = this.play(this.wait(), GENERATED)
+        this.say("played")
+        return first, this.play(this.wait(), GENERATED)
+
+    runs = [one.start(work, one.storage(made)) for _ in halves]
+    for prompts, saved in ((halves, 0), (halves[::-1], pages)):
+        for each in runs:
+            each.hear()
+        wait_until_saved(lambda: pages_at(made), saved)
+        for each, mine in zip(runs, prompts):
+            each.say(mine)
+    for number, run in enumerate(runs):
+        for outputs, which, found in zip(run.result(), (number, 1 - number), (0, FOUND)):
+            require_found(outputs, found)
+            require_equal(outputs, one.baseline(halves[which]))
+    return 4 * FOUND, ""
+
+
+@experiment("twelve prompts with shared prefixes at once, twice")
+def many_prompts(one):
+    made = one.node("many").start()
+    prompts = engines.prompts_with_shared_prefixes(3, 12, 1200)
+    wanted, found = one.start(lambda this: this.play_together(prompts), None, **EXACT).result(), []
+    for _ in range(2):
+        run = one.start(lambda this: (this.play_together(prompts), time.sleep(2))[0], one.storage(made), **EXACT)
+        outputs = run.result()
+        require_one_attachment(run)
+        require_equal(outputs, wanted, ROUNDING)
+        found.append(sum(x["tiers"].get("storage", 0) for x in outputs))
+    require(found[1] > found[0], f"{found} tokens were found")
+    return sum(found), ""
+
+
+@experiment("the server by HTTP: flushed, found again; its metrics count it; the storage is cleared")
+def http_server(one):
+    made = one.node("http").start()
+
+    def work(this):
+        outputs = [this.play(usual(), GENERATED)]
+        wait_until_saved(lambda: pages_at(made), SAVED)
+        this.flush()
+        outputs.append(this.play(usual(), GENERATED))
+        # It saves behind the answer.
+        time.sleep(3)
+        metrics = this.llm.request("GET", "/metrics")
+        require(this.llm.request("POST", "/hicache/storage-backend/clear") is not None, "the storage was not cleared")
+        left = pages_at(made)
+        this.flush()
+        outputs.append(this.play(usual(), GENERATED))
+        wait_until_saved(lambda: pages_at(made), SAVED)
+        return outputs, metrics, left
+
+    outputs, metrics, left = one.start(work, one.storage(made), server=True, enable_metrics=True).result()
+    require(left == 0, f"{left} pages are left after the storage was cleared")
+    for each, found in zip(outputs, (0, FOUND, 0)):
+        require_found(each, found)
+        require_equal(each, one.own()["storage" if found else "computed"])
+    # The last page of a prompt is computed, and saved a second time.
+    for name, wanted in (("prefetch_pgs_sum", FULL // PAGE), ("backup_pgs_sum", SAVED + PROMPTS)):
+        counted = sum(float(line.rpartition(" ")[2]) for line in metrics.splitlines()
+                      if line.startswith(f"sglang:{name}"))
+        require(counted == wanted, f"SGLang's metrics have {counted:.0f} pages as {name}, in the place of {wanted}")
+    return FULL + find_all(one, made), "0 after it was cleared"
+
+
+@experiment("control: loaded pages are spoilt behind the checksum, and the output differs")
+def control(one):
+    made = one.warm()
+    storage = one.storage(made, module="sglang_spoiling", name="SpoilingStorage")
+    (outputs,), _ = one.play_rounds(usual(), storage)
+    require_found(outputs, FOUND)
+    different = sum(not equal([x], [y]) for x, y in zip(outputs, one.own()["storage"]))
+    require(different == PROMPTS, f"only {different} of {PROMPTS} outputs differ: nothing here proves anything")
+    return FULL, "differs, as it must"
