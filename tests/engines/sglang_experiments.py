@@ -274,6 +274,38 @@ def request_salts(one):
     return sum(found), "each salt finds its own"
 
 
+@experiment("LoRA adapters share nothing with each other and with the model; each finds its own pages")
+def adapters(one):
+    made, names = one.node("adapters").start(), ("one", "two", None)
+    paths = {name: tiny_model.write_adapter(one.directory / f"adapter-{name}", seed)
+             for seed, name in enumerate(names[:2])}
+    options = {"enable_lora": True, "lora_backend": "torch_native", "max_loras_per_batch": 4,
+               "lora_paths": [f"{name}={path}" for name, path in paths.items()]}
+
+    def play(this, name):
+        return this.play(usual(), GENERATED, lora_path=name)
+
+    wanted = one.start(lambda this: [play(this, name) for name in names], None, **options).result()
+    require(not any(equal(x, y) for x, y in zip(wanted, wanted[1:])), "an adapter makes no difference")
+    # Each in an engine of its own: it finds nothing of those before.
+    for number, name in enumerate(names):
+        def work(this):
+            outputs = play(this, name)
+            wait_until_saved(lambda: pages_at(made), (number + 1) * SAVED)
+            return outputs
+
+        run = one.start(work, one.storage(made), **options)
+        outputs = run.result()
+        require_one_attachment(run)
+        require_found(outputs, 0)
+        require_equal(outputs, wanted[number])
+    for outputs, own in zip(one.start(lambda this: [play(this, name) for name in names], one.storage(made),
+                                      **options).result(), wanted):
+        require_found(outputs, FOUND)
+        require_equal(outputs, own)
+    return len(names) * FULL, "two adapters and the model itself"
+
+
 @experiment("kill -9 of the node between two engines: what was saved is found")
 def node_killed_between(one):
     made = warm_node(one, "between")

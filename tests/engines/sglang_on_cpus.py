@@ -3,7 +3,7 @@
 - `sgl_kernel`, SGLang's kernels, which PyPI has for GPUs only: the names can be imported, and a call is an error.
   Without AMX, SGLang uses PyTorch in their place.
 - the copies between HiCache's pools, which SGLang imports on GPUs only: indexing with PyTorch, in SGLang's own layouts.
-- memory of the host pool is not pinned, and 1 GiB of the host's memory stays free in the place of 10.
+- memory is not pinned, and 1 GiB of the host's memory stays free beside the host pool in the place of 10.
 - tensor parallelism uses gloo alone.
 - processes are forked: SGLang is imported once, and an engine starts in seconds.
 """
@@ -41,7 +41,8 @@ def prepare():
     torch.cpu._is_amx_tile_supported = lambda: False
     base, mha = (importlib.import_module("sglang.srt.mem_cache.pool_host." + name) for name in ("base", "mha"))
     base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 1 << 30
-    unpin(base.HostKVCache)
+    unpin_pool(base.HostKVCache)
+    unpin_tensors()
     for function in (transfer_kv_direct, transfer_kv_per_layer_direct_pf_lf, transfer_kv_all_layer_direct_lf_pf,
                      transfer_kv_per_layer_pf_lf, transfer_kv_all_layer_lf_pf):
         setattr(mha, function.__name__, function)
@@ -93,13 +94,25 @@ def install_kernels():
     kernels.library = library
 
 
-def unpin(pool):
+def unpin_pool(pool):
     make = pool.__init__
 
     def make_unpinned(self, *, pin_memory, **others):
         make(self, pin_memory=False, **others)
 
     pool.__init__ = make_unpinned
+
+
+def unpin_tensors():
+    """LoRA pins small tensors."""
+    import torch
+
+    def unpinned(make):
+        return lambda *arguments, pin_memory=False, **others: make(*arguments, **others)
+
+    for name in ("tensor", "empty", "zeros"):
+        setattr(torch, name, unpinned(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda self, *_: self
 
 
 def leave_to_gloo():

@@ -128,6 +128,27 @@ def write(directory, seed=20260, config=None, weights=shapes):
     return str(directory)
 
 
+def write_adapter(directory, seed, config=None, rank=8):
+    """Writes a LoRA adapter for queries and values, which changes the output."""
+    import torch
+    from safetensors.torch import save_file
+
+    directory, config = pathlib.Path(directory), config or llama()
+    directory.mkdir(parents=True, exist_ok=True)
+    dice, drawn = torch.Generator().manual_seed(seed), {}
+    for layer in range(config["num_hidden_layers"]):
+        for name, shape, _ in attention(config):
+            if name in ("q_proj.weight", "v_proj.weight"):
+                place = f"base_model.model.model.layers.{layer}.self_attn.{name.removesuffix('.weight')}."
+                for part, size in (("lora_A", (rank, shape[1])), ("lora_B", (shape[0], rank))):
+                    drawn[f"{place}{part}.weight"] = (torch.randn(size, generator=dice) * 0.2).to(torch.bfloat16)
+    save_file(drawn, directory / "adapter_model.safetensors")
+    (directory / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": 8 * rank, "lora_dropout": 0.0,
+         "bias": "none", "target_modules": ["q_proj", "v_proj"]}))
+    return str(directory)
+
+
 def write_config(directory, config):
     """A config for weights that the engine draws by itself."""
     directory = pathlib.Path(directory)

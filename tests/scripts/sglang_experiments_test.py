@@ -75,13 +75,14 @@ class fake_engine:
             chain.update(array.array("I", tokens[number * PAGE:(number + 1) * PAGE]))
             yield chain.digest()
 
-    def play(self, prompts, generate=16, cache_salt=None):
-        return [self.one(list(prompt), generate, cache_salt) for prompt in prompts]
+    def play(self, prompts, generate=16, cache_salt=None, lora_path=None):
+        return [self.one(list(prompt), generate, cache_salt, lora_path) for prompt in prompts]
 
     play_together = play
 
-    def one(self, prompt, generate, salt):
-        said = list(hashlib.sha256(self.model.encode() + array.array("I", prompt)).digest()[:generate])
+    def one(self, prompt, generate, salt, adapter):
+        salt, model = f"{salt} {adapter}", f"{self.model} {adapter}"
+        said = list(hashlib.sha256(model.encode() + array.array("I", prompt)).digest()[:generate])
         tiers = {"device": 0, "host": 0, "storage": 0}
         if self.store is not None:
             pages = list(self.pages(prompt + said, (len(prompt) + generate - 1) // PAGE, salt))
@@ -134,7 +135,8 @@ class Experiments(unittest.TestCase):
         for patch in (mock.patch.object(sglang_engines, "run", fake_run),
                       mock.patch.object(experiments, "node", fake_node),
                       mock.patch.object(sglang_experiments, "time", clock),
-                      mock.patch.object(experiments.tiny_model, "write", lambda directory, *_, **__: str(directory))):
+                      *(mock.patch.object(experiments.tiny_model, name, lambda directory, *_, **__: str(directory))
+                        for name in ("write", "write_adapter"))):
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -162,7 +164,7 @@ class Experiments(unittest.TestCase):
 
     def test_those_about_hits_alone_pass_with_a_node_that_keeps_everything(self):
         for name in ("cold-and-restarted", "layer-first", "page-first-direct", "tensor-parallel", "buffer-only",
-                     "policies", "threshold", "another-model", "request-salts", "node-killed-between", "two-engines",
+                     "policies", "threshold", "another-model", "request-salts", "adapters", "node-killed-between", "two-engines",
                      "many-prompts"):
             self.assertIsNone(self.outcome(name), name)
 
