@@ -48,6 +48,11 @@ def require_found(outputs, wanted, tier="storage"):
 
 
 class lab(any_lab):
+    def __init__(self, program, directory):
+        super().__init__(program, directory)
+        # Of a run that was killed.
+        shutil.rmtree(self.directory / "files", ignore_errors=True)
+
     def start(self, work, storage=None, model=None, environment=None, **options):
         self.runs += 1
         logs = self.directory / "logs"
@@ -120,10 +125,11 @@ class lab(any_lab):
             shutil.rmtree(self.directory / "files", ignore_errors=True)
 
 
-def require_one_attachment(run, ranks=1):
-    """Requires that each rank has attached its pool, and no rank has attached it twice."""
-    attached = run.log.read_text(errors="replace").count("Troupe: pool kv attached to")
-    require(attached == ranks, f"{attached} attachments of {ranks} pools")
+def require_one_attachment(run, ranks=1, pools=("kv",)):
+    """Requires that each rank has attached its pools, and no rank has attached one twice."""
+    said = run.log.read_text(errors="replace")
+    attached = {pool: said.count(f"Troupe: pool {pool} attached to") for pool in pools}
+    require(set(attached.values()) == {ranks}, f"attachments by {ranks} ranks: {attached}")
 
 
 def stored_and_found(one, layout="page_first", storage=None, extra=None, **options):
@@ -304,6 +310,35 @@ def adapters(one):
         require_found(outputs, FOUND)
         require_equal(outputs, own)
     return len(names) * FULL, "two adapters and the model itself"
+
+
+@experiment("sliding windows in a pool of their own (interface v2): both pools are found, and spoiling either shows")
+def sliding_windows(one):
+    made, window = one.node("windows").start(), 256
+    model = tiny_model.write(one.directory / "tiny-mellum", config=tiny_model.mellum(window=window),
+                             weights=tiny_model.shapes_of_mellum)
+    # Of each prompt also the pages of its last window, and one more.
+    pages = SAVED + PROMPTS * (window // PAGE + 1)
+    files = one.directory / "files" / "windows"
+    files.mkdir(parents=True)
+    environment = {"SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR": str(files)}
+    own = [one.play_rounds(usual(), one.hicache(hicache_storage_backend="file"), 1, lambda: len(list(files.iterdir())),
+                           pages, model=model, environment=environment)[0][0] for _ in range(2)]
+    require_equal(own[0], one.baseline(usual(), model=model))
+    for outputs, found in zip(own, (0, FOUND)):
+        require_found(outputs, found)
+    for number, found in enumerate((0, FOUND)):
+        (outputs,), run = one.play_rounds(usual(), one.storage(made), 1, lambda: pages_at(made), pages, model=model)
+        require_one_attachment(run, pools=("kv", "swa"))
+        require_found(outputs, found)
+        require_equal(outputs, own[number])
+    for pool in ("kv", "swa"):
+        storage = one.storage(made, module="sglang_spoiling", name="SpoilingStorage")
+        (outputs,), _ = one.play_rounds(usual(), storage, model=model, environment={"SPOILT_POOL": pool})
+        require_found(outputs, FOUND)
+        different = sum(not equal([x], [y]) for x, y in zip(outputs, own[1]))
+        require(different == PROMPTS, f"only {different} of {PROMPTS} outputs differ with spoilt pages of pool {pool}")
+    return FULL, "a spoilt pool shows in each output"
 
 
 @experiment("kill -9 of the node between two engines: what was saved is found")

@@ -5,6 +5,7 @@
 - the copies between HiCache's pools, which SGLang imports on GPUs only: indexing with PyTorch, in SGLang's own layouts.
 - memory is not pinned, and 1 GiB of the host's memory stays free beside the host pool in the place of 10.
 - tensor parallelism uses gloo alone.
+- attention with PyTorch reads windows at their own places: it writes there, and reads at those of full attention.
 - processes are forked: SGLang is imported once, and an engine starts in seconds.
 """
 
@@ -24,7 +25,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 # Modules with models; all others are not imported.
-MODELS = ("llama", "registry", "utils")
+MODELS = ("llama", "mellum", "qwen3_moe", "qwen2_moe", "registry", "utils")
 
 
 def prepare():
@@ -47,6 +48,7 @@ def prepare():
                      transfer_kv_per_layer_pf_lf, transfer_kv_all_layer_lf_pf):
         setattr(mha, function.__name__, function)
     leave_to_gloo()
+    read_windows()
     import_the_rest()
     multiprocessing.set_start_method("fork", force=True)
     multiprocessing.set_start_method = lambda *_, **__: None
@@ -57,7 +59,8 @@ def import_the_rest():
     import sglang.srt.entrypoints.engine
     import sglang.srt.entrypoints.http_server
     import sglang.srt.managers.scheduler
-    import sglang.srt.models.llama  # noqa: F401
+    import sglang.srt.models.llama
+    import sglang.srt.models.mellum  # noqa: F401
     from sglang.srt.models.registry import ModelRegistry
 
     sglang.Engine  # imported when it is used
@@ -122,6 +125,27 @@ def leave_to_gloo():
         self.device, self.world_size, self.available, self.disabled = device, 1, False, True
 
     PyNcclCommunicator.__init__ = make
+
+
+def read_windows():
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+
+    def translated(run):
+        def forward(self, q, k, v, layer, *arguments, **others):
+            window, table = layer.sliding_window_size, self.req_to_token_pool
+            if not self.use_sliding_window_kv_pool or window is None or window < 0:
+                return run(self, q, k, v, layer, *arguments, **others)
+            places = self.token_to_kv_pool.translate_loc_from_full_to_swa(table.req_to_token.long())
+            self.req_to_token_pool = types.SimpleNamespace(req_to_token=places)
+            try:
+                return run(self, q, k, v, layer, *arguments, **others)
+            finally:
+                self.req_to_token_pool = table
+
+        return forward
+
+    for name in ("forward_extend", "forward_decode"):
+        setattr(TorchNativeAttnBackend, name, translated(getattr(TorchNativeAttnBackend, name)))
 
 
 # Copies of tokens. `lf`: tensors of layers, whose rows are tokens. `pf`: a tensor of keys and one of values, of the

@@ -53,6 +53,15 @@ def windows(layers=6, window=256):
     return {**llama(layers=layers), "layer_types": kinds, "sliding_window": window}
 
 
+def mellum(layers=6, window=256):
+    """The same as SGLang keeps apart: windows have a pool of their own. As in Mellum 2, without experts."""
+    config, rope = windows(layers, window), {"rope_type": "default", "rope_theta": 10000.0}
+    del config["rope_theta"]
+    return {**config, "architectures": ["MellumForCausalLM"], "model_type": "mellum",
+            "mlp_layer_types": ["dense"] * layers, "moe_intermediate_size": 64, "num_experts": 4,
+            "num_experts_per_tok": 1, "rope_parameters": {"full_attention": rope, "sliding_attention": rope}}
+
+
 def convolutions(layers=6):
     """Short convolutions between layers of attention, as in LFM2."""
     config = llama(layers=layers)
@@ -99,6 +108,14 @@ def shapes(config):
         yield prefix + "mlp.gate_proj.weight", (inner, hidden), 1.0
         yield prefix + "mlp.up_proj.weight", (inner, hidden), 1.0
         yield prefix + "mlp.down_proj.weight", (hidden, inner), 1.0
+
+
+def shapes_of_mellum(config):
+    """Like `shapes`."""
+    yield from shapes(config)
+    for layer in range(config["num_hidden_layers"]):
+        for name in ("q_norm", "k_norm"):
+            yield f"model.layers.{layer}.self_attn.{name}.weight", (config["head_dim"],), None
 
 
 def write(directory, seed=20260, config=None, weights=shapes):
