@@ -26,18 +26,19 @@ KEYS = {
 
 
 class Options:
-    """The values, as attributes. ValueError for an unknown key or invalid value."""
+    """The values, as attributes. ValueError for an unknown key or invalid value. `where`: the engine's name of its
+    extra config."""
 
-    def __init__(self, extra):
+    def __init__(self, extra, where="kv_connector_extra_config"):
         said = {key[len("troupe."):]: value for key, value in (extra or {}).items() if key.startswith("troupe.")}
         for key in said:
             if key not in KEYS:
-                raise ValueError(f"kv_connector_extra_config has the unknown key 'troupe.{key}'; known keys: "
+                raise ValueError(f"{where} has the unknown key 'troupe.{key}'; known keys: "
                                  f"{', '.join('troupe.' + known for known in KEYS)}")
         for key, (kind, default) in KEYS.items():
             setattr(self, key, _checked(key, kind, said[key]) if key in said else default)
         if not self.address:
-            raise ValueError("kv_connector_extra_config needs 'troupe.address': HOST:PORT of the node, the path of its "
+            raise ValueError(f"{where} needs 'troupe.address': HOST:PORT of the node, the path of its "
                              "socket, or its data_dir")
 
     def connection(self, client_name):

@@ -13,6 +13,7 @@ import ctypes
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import multiprocessing
 import os
 import pathlib
@@ -99,9 +100,12 @@ def install_kernels():
 
 def unpin_pool(pool):
     make = pool.__init__
+    signature = inspect.signature(make)
 
-    def make_unpinned(self, *, pin_memory, **others):
-        make(self, pin_memory=False, **others)
+    def make_unpinned(*arguments, **named):
+        bound = signature.bind(*arguments, **named)
+        bound.arguments["pin_memory"] = False
+        make(*bound.args, **bound.kwargs)
 
     pool.__init__ = make_unpinned
 

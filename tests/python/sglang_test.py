@@ -168,6 +168,11 @@ class storing(unittest.TestCase):
                 with self.assertLogs("troupe.sglang", "WARNING"):
                     TroupeStorage(config())
 
+    def test_errors_name_the_option_of_sglang(self):
+        for extra in ({}, {"troupe.address": "a", "troupe.addres": "b"}):
+            with self.assertRaisesRegex(ValueError, "^--hicache-storage-backend-extra-config"):
+                TroupeStorage(config(extra_config=extra))
+
     def test_page_unified_is_one_piece(self):
         TroupeStorage(config()).register_mem_pool_host(unified_pool())
         given = [given for name, given in self.library.asked if name == "troupe_pages_create"][-1]
