@@ -7,8 +7,10 @@
 #include "tests/catch.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <list>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <span>
@@ -132,6 +134,21 @@ TEST_CASE("numbered keys spread over the index as well as hashed ones", "[regist
       wrong += table.find(low ? key_digest{0, n} : key_digest{n, 0}) == no_entry ? 0 : 1;
     }
     CHECK(wrong == 0);
+    // In any order, so that each key is searched.
+    std::vector<std::size_t> order(keys.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(3));
+    std::vector<key_digest> mixed, others;
+    std::vector<entry_index> expected;
+    for (const auto i : order) {
+      mixed.push_back(keys[i]);
+      expected.push_back(entries[i]);
+      others.push_back(low ? key_digest{0, 200001 + i} : key_digest{200001 + i, 0});
+    }
+    table.find(mixed, found);
+    CHECK(found == expected);
+    table.find(others, found);
+    CHECK(std::ranges::count(found, no_entry) == std::ssize(found));
     // 200,000 keys fill 64 segments of 4,096 slots to 0.76 at most; twice as many if all have just split.
     CHECK(table.resident_bytes() < 200000 * (32 + 16 + 8) + 128 * 4096 * 8 + 4 * chunk_bytes);
   }
@@ -160,6 +177,28 @@ TEST_CASE("a key table finds keys in batches and reuses erased entries", "[regis
   CHECK(table.create({6000, 6000}) == entries[3]);
   CHECK(table.refresh(entries[3], keys[4]) == entries[4]);
   CHECK(table.end() == end);
+}
+
+TEST_CASE("a batch that goes on as an earlier one did, with keys that are equal in one half, finds these by no others",
+          "[registry]") {
+  const bool low = GENERATE(true, false);
+  const auto numbered = [&](std::uint64_t n) { return low ? key_digest{7, n} : key_digest{n, 7}; };
+  key_table table(1, 5);
+  std::vector<key_digest> batch;
+  std::vector<entry_index> entries;
+  for (std::uint64_t n = 1; n <= 100; ++n) {
+    batch.push_back(numbered(n));
+    entries.push_back(table.create(batch.back()));
+  }
+  for (std::size_t i = 40; i < batch.size(); ++i) {
+    batch[i] = numbered(1000 + i);
+    entries[i] = no_entry;
+  }
+  std::vector<entry_index> found(batch.size());
+  table.find(batch, found);
+  CHECK(found == entries);
+  CHECK(table.refresh(entries[3], batch[4]) == entries[4]);
+  CHECK(table.refresh(entries[3], batch[40]) == no_entry);
 }
 
 TEST_CASE("deadlines expire in order and can be moved and removed", "[registry]") {
