@@ -197,13 +197,15 @@ TEST_CASE("The answer to a disconnected client is discarded", "[http]") {
 TEST_CASE("A responder may outlive its server", "[http]") {
   held_responders held;
   std::optional<responder> late;
+  std::optional<client> c;
   {
     const auto s = started(test_config(), sample(&held));
-    client c{s->port()};
-    c.send(post("/held", ""));
+    c.emplace(s->port());
+    c->send(post("/held", ""));
     late.emplace(held.take());
   }
   std::move(*late).send(response::json("1"));
+  CHECK(c->ends());
 }
 
 TEST_CASE("HEAD gets the headers of GET", "[http]") {
