@@ -148,6 +148,7 @@ constexpr std::string_view must_happen_to_slot_clients[] = {
     "slot: free at once",
     "slot: rests",
     "store: lost what was not durable",
+    "store: refused a batch",
     "store: restored page",
     "take: all",
     "take: none",
@@ -185,6 +186,7 @@ constexpr std::string_view must_happen_to_namespaces[] = {
     "restored namespace",
     "slab has grown",
     "slab is removed",
+    "store: refused a batch",
 };
 
 std::vector<std::string_view> names_of_defects() {

@@ -31,7 +31,8 @@ private:
 } // namespace
 
 namespace_node::namespace_node(environment& world, const namespace_parameters& p)
-    : world_(world), p_(p), random_(world.random.fork()), store_(world, {}, p.sync_time), folder_(world, p) {
+    : world_(world), p_(p), random_(world.random.fork()), store_(world, {}, p.sync_time, p.refusing_store),
+      folder_(world, p) {
   options_.data_dir = directory_.path();
   options_.statistics_interval = duration::zero();
   options_.registry.durability = p.durability;

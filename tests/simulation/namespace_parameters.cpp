@@ -78,6 +78,7 @@ namespace_parameters make_namespace_parameters(random_source random, const names
   p.disk_full = random.one_in(3) ? 300'000 : 0;
   p.write_error = random.one_in(4) ? 50'000 : 0;
   p.read_error = random.one_in(4) ? 50'000 : 0;
+  p.refusing_store = p.durable() && random.one_in(2);
   return p;
 }
 
@@ -104,6 +105,7 @@ std::string namespace_parameters::describe() const {
   flag("kill-node", kill_node);
   flag("leave", leave);
   flag("unknown-processes", unknown_processes);
+  flag("refusing-store", refusing_store);
   flag("disk-full", disk_full > 0);
   flag("write-error", write_error > 0);
   flag("read-error", read_error > 0);

@@ -45,6 +45,8 @@ struct namespace_parameters {
   bool leave = false;
   /// The node does not know the processes of some clients, which may die without ever reporting that they are quiesced.
   bool unknown_processes = false;
+  /// The index refuses batches at times, as when its queue is full.
+  bool refusing_store = false;
   ppm disk_full = 0;
   ppm write_error = 0;
   ppm read_error = 0;

@@ -21,9 +21,9 @@ std::filesystem::path quick_place() {
 } // namespace
 
 slot_node::slot_node(environment& world, const slot_parameters& p)
-    : world_(world), p_(p), random_(world.random.fork()), ns_(p.ns.id()), store_(world, p.ns.id(), p.sync_time),
-      directory_(quick_place()), disks_(p.ranks, slot_disk(p.slots)), slots_(p.ranks, p.slots),
-      pages_(p.ranks, p.slots) {
+    : world_(world), p_(p), random_(world.random.fork()), ns_(p.ns.id()),
+      store_(world, p.ns.id(), p.sync_time, p.refusing_store), directory_(quick_place()),
+      disks_(p.ranks, slot_disk(p.slots)), slots_(p.ranks, p.slots), pages_(p.ranks, p.slots) {
   options_.data_dir = directory_.path();
   options_.statistics_interval = duration::zero();
 }

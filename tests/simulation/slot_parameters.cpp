@@ -43,6 +43,7 @@ slot_parameters make_slot_parameters(random_source random) {
   p.kill_node = random.one_in(2);
   p.other_runs = random.one_in(2);
   p.new_sizes = random.one_in(3);
+  p.refusing_store = random.one_in(2);
   return p;
 }
 
@@ -66,6 +67,7 @@ std::string slot_parameters::describe() const {
   flag("kill-node", kill_node);
   flag("other-runs", other_runs);
   flag("new-sizes", new_sizes);
+  flag("refusing-store", refusing_store);
   return out.str();
 }
 

@@ -41,6 +41,8 @@ struct slot_parameters {
   bool kill_node = false;
   /// Engines restart with another number of pages.
   bool new_sizes = false;
+  /// The store refuses batches at times, as when its queue is full.
+  bool refusing_store = false;
   /// Some runs leave the index aside, or find the namespace's name taken.
   bool other_runs = false;
 

@@ -74,7 +74,12 @@ bool slot_store::dies_now() {
 result<void> slot_store::commit(store::write_batch&& batch, store::commit_callback done) {
   if (dies_now())
     return tl::unexpected<error>(process_is_gone());
+  if (is_full()) {
+    world_.count("store: refused a batch");
+    return fail(errc::limit_exceeded, "the queue of the simulated store is full");
+  }
   apply(newest_, batch);
+  end_promises(batch);
   if (starting_) {
     apply(records_, batch);
     if (dies_now())
@@ -82,18 +87,38 @@ result<void> slot_store::commit(store::write_batch&& batch, store::commit_callba
     done({});
     return {};
   }
-  batch.for_each([this](const store::write_batch::change& x) {
-    if (x.what == store::write_batch::change::kind::erase_prefix)
-      std::erase_if(promised_, [&](const auto& page) { return page.first.starts_with(x.key); });
-    else
-      promised_.erase(std::string(x.key));
-  });
   if (world_.has(batch.must_sync() ? defect::early_reuse : defect::early_answer))
     std::exchange(done, [](const result<void>&) {})({});
   waiting_.push_back({std::move(batch), std::move(done)});
   if (syncing_ == 0)
     begin_sync();
   return {};
+}
+
+bool slot_store::is_full() {
+  if (!refuses_ || starting_ || world_.winding_down)
+    return false;
+  if (world_.now() >= full_until_ && random_.one_in(8))
+    full_until_ = world_.now() + random_.skewed_time(std::chrono::microseconds(1), std::chrono::seconds(1));
+  return world_.now() < full_until_;
+}
+
+void slot_store::end_promises(const store::write_batch& batch) {
+  using kind = store::write_batch::change::kind;
+  batch.for_each([this](const store::write_batch::change& x) {
+    if (x.what == kind::put && x.key.starts_with(store::first_of(store::table::ranks))) {
+      const auto rank = store::decode_rank(x.key, x.value).value();
+      // The record of an earlier registration, if a shard writes it late, ends nothing.
+      if (registered_.emplace(rank.rank, rank.incarnation).second && !starting_)
+        std::erase_if(promised_, [&](const auto& page) { return page.second.rank == rank.rank; });
+    } else if (starting_) {
+      return;
+    } else if (x.what == kind::erase_prefix) {
+      std::erase_if(promised_, [&](const auto& page) { return page.first.starts_with(x.key); });
+    } else {
+      promised_.erase(std::string(x.key));
+    }
+  });
 }
 
 void slot_store::begin_sync() {

@@ -8,7 +8,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::simulation {
@@ -30,8 +32,9 @@ struct slot_page {
 /// its process.
 class slot_store {
 public:
-  slot_store(environment& world, namespace_id ns, duration sync_time)
-      : world_(world), random_(world.random.fork()), ns_(ns), sync_time_(sync_time) {}
+  /// `refuses`: some batches are refused, as by a store whose queue is full, until faults cease.
+  slot_store(environment& world, namespace_id ns, duration sync_time, bool refuses)
+      : world_(world), random_(world.random.fork()), ns_(ns), sync_time_(sync_time), refuses_(refuses) {}
 
   /// As a node that starts opens it. `may_be_killed`: the start may end at any batch.
   std::shared_ptr<store::metadata_store> open(bool may_be_killed);
@@ -44,8 +47,9 @@ public:
   /// All batches are durable.
   bool idle() const noexcept { return waiting_.empty(); }
 
-  /// An engine got the answer that the page is confirmed. It must survive restarts until a batch removes it. No start
-  /// may remove it.
+  /// An engine got the answer that the page is confirmed. It must survive restarts until a batch removes it, or
+  /// registers its rank anew: then it was cleared, though its shard may have to write that later. No start may remove
+  /// it.
   void promise(const slot_page& page);
   /// A run does not use the index: nothing has to be restored.
   void forget_promises() { promised_.clear(); }
@@ -65,17 +69,24 @@ private:
   result<store::load_summary> load(store::load_visitor& visitor);
   result<store::page_record> stored_page(const std::string& key, const std::string& value) const;
   bool dies_now();
+  bool is_full();
   void begin_sync();
+  void end_promises(const store::write_batch& batch);
   void apply(record_map& to, const store::write_batch& batch) const;
 
   environment& world_;
   random_source random_;
   namespace_id ns_;
   duration sync_time_;
+  bool refuses_;
+  /// Until then the queue is full.
+  timestamp full_until_{};
   record_map records_;
   /// Including batches that are not durable yet.
   record_map newest_;
   std::map<std::string, slot_page> promised_;
+  /// The incarnations of all ranks, the last one and earlier ones.
+  std::set<std::pair<rank_number, incarnation_number>> registered_;
   std::vector<waiting_batch> waiting_;
   std::size_t syncing_ = 0;
   /// Counts openings: what an earlier one began ends without it.
