@@ -38,7 +38,11 @@ void slot_client::start_anew() {
       [this](const metadata_service& service, slot_node::callback<std::uint64_t> done) {
         service.clear(p_.ns.id(), all_ranks, std::move(done));
       },
-      [this](const auto&) { register_anew(0); });
+      [this](const std::optional<result<std::uint64_t>>& cleared) {
+        if (cleared && *cleared)
+          world_.count(**cleared > 0 ? "clear: of pages" : "clear: of none");
+        register_anew(0);
+      });
 }
 
 void slot_client::register_anew(rank_number rank) {
@@ -167,7 +171,11 @@ void slot_client::erase_path() {
   ask<codes>(
       tries_max,
       [this, what, rank](const auto& service, auto then) { service.erase(p_.ns.id(), rank, what, std::move(then)); },
-      [this](const auto&) { next(); });
+      [this](const std::optional<codes>& done) {
+        for (const auto code : done.value_or(codes{}))
+          world_.count("erase", static_cast<errc>(code));
+        next();
+      });
 }
 
 // -- asking -----------------------------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ void slot_node::end() {
   ranks_.clear();
   in_.reset();
   pages_.clear();
+  promises_.clear();
   open_calls_ = 0;
 }
 

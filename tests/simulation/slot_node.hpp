@@ -8,6 +8,7 @@
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/slot_disk.hpp"
 #include "tests/simulation/slot_parameters.hpp"
+#include "tests/simulation/slot_promises.hpp"
 #include "tests/simulation/slot_store.hpp"
 #include "tests/simulation/tap.hpp"
 #include "tests/unit/io_support.hpp"
@@ -136,6 +137,7 @@ private:
   std::vector<slot_disk> disks_;
   std::vector<std::uint32_t> slots_;
   page_ledger pages_;
+  slot_promises promises_;
   /// By the last start.
   std::set<slot_page> restored_;
   run_kind kind_ = run_kind::durable;

@@ -14,6 +14,9 @@ bool slot_node::to_shard(std::uint32_t i, passing& x) {
   trace_message(world_, "to shard", i, x.content);
   if (!serving_ && x.sender && x.id.is_request())
     waiting_[{x.sender->id(), x.id.integer_value()}] = x;
+  promises_.asked(x, world_.now());
+  if (world_.has(defect::long_reservations) && x.content.match_elements<allocate_request>())
+    x.content.get_mutable_as<allocate_request>(0).expires_in *= 2;
   if (x.content.match_elements<add_rank_request>()) {
     auto& rank = x.content.get_mutable_as<add_rank_request>(0);
     slots_[rank.rank] = rank.slots;
@@ -30,6 +33,7 @@ bool slot_node::from_shard(std::uint32_t i, const passing& asked, caf::message& 
   trace_message(world_, "from shard", i, answer);
   if (asked.sender)
     waiting_.erase({asked.sender->id(), asked.id.integer_value()});
+  world_.judge("reservations", promises_.answered(asked, answer, world_.now()));
   const auto& x = asked.content;
   if (x.match_elements<allocate_request>() && answer.match_elements<reserve_reply>()) {
     const auto& request = x.get_as<allocate_request>(0);
@@ -80,6 +84,7 @@ allocator_actor slot_node::known_allocator(rank_number rank, const allocator_act
       if (!r.resting.empty())
         world_.count("rank: replaced beside late writers");
       pages_.forget(rank);
+      promises_.forget(rank);
       r.resting.clear();
     }
     r.real = real;
