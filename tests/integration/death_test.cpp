@@ -46,8 +46,10 @@ void check_survived(const replay_outcome& x, std::uint64_t requests) {
 /// Every slot of a node is accounted for once its clients have disconnected.
 void check_rest(serving_node& node, const node_shape& shape) {
   const auto rest = node.wait_until_quiesced();
-  for (const auto& x : rest.ranks)
+  for (const auto& x : rest.ranks) {
     CHECK(x.free + x.live == x.total);
+    CHECK(x.total >= shape.slots);
+  }
 }
 
 } // namespace

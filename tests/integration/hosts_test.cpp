@@ -48,8 +48,10 @@ bool in_the_middle(const node_statistics& x) {
 
 void check_rest(serving_node& node, const node_shape& shape) {
   const auto rest = node.wait_until_quiesced();
-  for (const auto& x : rest.ranks)
+  for (const auto& x : rest.ranks) {
     CHECK(x.free + x.live == x.total);
+    CHECK(x.total >= shape.slots);
+  }
 }
 
 } // namespace
