@@ -138,6 +138,35 @@ TEST_CASE_METHOD(durable_world, "durable registry: an eviction is answered after
   CHECK(client().answer_to(number).value<evict_reply>().slots == 1);
 }
 
+TEST_CASE_METHOD(durable_world, "durable registry: no slot of a rank is granted before its registration is written",
+                 "[registry_durable]") {
+  // The store may have pages of an earlier registration in the same slots. A crash would bring them back, with what was
+  // written over them.
+  const add_rank_request wanted{ns.id(), 0, 8, slots.as<allocator_actor>(), 9, {}};
+  const auto added = begin(shard, wanted);
+  const reserve_request first{ns.id(), 0, {7, 1}, std::chrono::seconds(30), test_task(1, 1).keys, packed<key_digest>{}};
+  const auto reserved = begin(shard, first);
+  run();
+  CHECK_FALSE(client().answer_to(added).came);
+  CHECK(slots.take<take_atom, std::uint32_t, duration>().empty());
+  SECTION("it is written") {
+    disk->write();
+    run();
+    CHECK(client().answer_to(added).code() == errc::ok);
+    slots.reply(slots.take_one<take_atom, std::uint32_t, duration>(),
+                caf::make_message(take_reply{std::vector{slot_ref{3, 5}}}));
+    run();
+    CHECK(client().answer_to(reserved).value<reserve_reply>().results[0].code() == errc::ok);
+  }
+  SECTION("the store fails") {
+    disk->write(tl::unexpected<error>(error{errc::no_space, "the disk is full"}));
+    run();
+    CHECK(client().answer_to(added).code() == errc::no_space);
+    CHECK(client().answer_to(reserved).came);
+    CHECK(slots.take<take_atom, std::uint32_t, duration>().empty());
+  }
+}
+
 TEST_CASE_METHOD(durable_world, "durable registry: changes during a write go into the next one in order",
                  "[registry_durable]") {
   std::vector<finish_request> pages;

@@ -60,6 +60,15 @@ TEST_CASE("registry records: a page is stored with its parent and incarnation", 
   CHECK(w.disk.namespaces() == std::vector<store::namespace_record>{made});
 }
 
+TEST_CASE("registry records: the registration of a rank is synced, so that no power loss brings older pages back",
+          "[registry][records]") {
+  world w;
+  w.publish(1, {4, 7});
+  CHECK_FALSE(w.log.pending().must_sync());
+  w.change(rank_added{w.ns, 0, 100, 4});
+  CHECK(w.log.pending().must_sync());
+}
+
 TEST_CASE("registry records: changes of a refused batch are stored before later ones", "[registry][records]") {
   world w;
   w.publish(1, {4, 7});

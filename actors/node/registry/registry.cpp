@@ -308,6 +308,15 @@ void registry::take_slots(plan_id plan, const namespace_id& ns, rank_number rank
     granted(plan, {});
     return;
   }
+  // The store may still have pages of an earlier registration in these slots. Until the record of this one is durable,
+  // a crash would bring them back, and a writer must not have written over them by then.
+  if (unrecorded_.contains({ns, rank})) {
+    journal_->when_durable([this, plan, ns, rank, count](const error* failed) {
+      if (failed == nullptr)
+        take_slots(plan, ns, rank, count);
+    });
+    return;
+  }
   // The allocator answers within `take_time` or a little more. There is no shorter timeout: slots in an answer that
   // arrives after it would be lost.
   request(*slots, caf::infinite, take_atom_v, count, duration(take_time))
@@ -369,7 +378,24 @@ result<void> registry::add_rank(const add_rank_request& x) {
     allocators_.add(x.ns, x.rank, x.allocator);
   if (added && x.worker)
     workers_.add(x.ns, x.rank, x.worker);
+  if (added)
+    await_record(x.ns, x.rank);
   return added;
+}
+
+void registry::await_record(const namespace_id& ns, rank_number rank) {
+  if (!journal_)
+    return;
+  flush();
+  if (journal_->durable())
+    return;
+  ++unrecorded_[{ns, rank}];
+  journal_->when_durable([this, name = std::pair(ns, rank)](const error* failed) {
+    if (failed != nullptr)
+      return;
+    if (const auto found = unrecorded_.find(name); --found->second == 0)
+      unrecorded_.erase(found);
+  });
 }
 
 result<remove_namespace_reply> registry::remove_namespace(const remove_namespace_request& x, timestamp t) {

@@ -8,9 +8,11 @@
 #include "store/journal.hpp"
 #include "store/metadata_store.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -41,11 +43,13 @@ private:
   /// Continues with the result of the first half: an answer, slots to request, or another request to wait for.
   template <class Request>
   void go_on(const Request& wanted, result<reserve_plan> plan, caf::response_promise promise, int waits);
-  /// Requests slots from the allocator; `granted` follows in every case.
+  /// Requests slots from the allocator, once the rank's record is durable; `granted` follows in every case, unless the
+  /// store fails, which ends this actor.
   void take_slots(plan_id plan, const namespace_id& ns, rank_number rank, std::uint32_t count);
   void granted(plan_id plan, const std::vector<slot_ref>& slots);
   caf::result<void> bind(const registry_peers& peers);
   result<void> add_rank(const add_rank_request& x);
+  void await_record(const namespace_id& ns, rank_number rank);
   /// Whether this allocator is still the one of the rank.
   bool serves(const allocator_actor& slots, const namespace_id& ns, rank_number rank) const;
   result<remove_namespace_reply> remove_namespace(const remove_namespace_request& x, timestamp t);
@@ -87,6 +91,8 @@ private:
   /// Whether the other shards are known.
   bool bound_ = false;
   rank_table<allocator_actor> allocators_;
+  /// Ranks whose registration is not durable yet: how many changes of it are being written.
+  std::map<std::pair<namespace_id, rank_number>, std::uint32_t> unrecorded_;
   /// Io workers that are notified of the results of lookups.
   rank_table<io_worker_actor> workers_;
   /// Promises that wait for the slots of a reservation: of the request, and of repetitions of it.

@@ -43,7 +43,11 @@ struct registry_encoder {
     batch.erase_namespace(x.ns);
   }
 
-  void operator()(const rank_added& x) const { batch.put(store::rank_record{x.ns, x.rank, x.slots, x.incarnation}); }
+  void operator()(const rank_added& x) const {
+    batch.put(store::rank_record{x.ns, x.rank, x.slots, x.incarnation});
+    // A new incarnation erases the pages of earlier ones, whose slots are about to be written.
+    batch.require_sync();
+  }
 
   void operator()(const page_published& x) const {
     const auto& page = x.page;
