@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hits by sizes of memory and disk: the same trace at nodes with memory much larger than the disk, as large, and smaller.
+"""Hits by sizes of memory and disk: a trace at nodes with memory much larger than the disk, as large, and smaller.
 
 Each node is the replay's own, with one rank, pages of 4 KiB and ordinary eviction. Pages are neither made nor compared,
 and one request is played at a time. "In memory" are the hits that were found in memory. With a second program, its

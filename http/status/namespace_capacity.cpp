@@ -26,7 +26,7 @@ rank_capacity capacity_of_rank(const rank_stats& x, std::uint64_t ranks, const r
   const auto there = x.slots.total - std::min(x.slots.total, x.slots.beyond_slab);
   if (there < pages)
     pages = std::max(there, std::min(pages, room.made_slabs_limit / ranks / page));
-  const auto more = std::min(x.io.memory_slots, io::pages_beyond_slab(frames, x.io.slab_slots));
+  const auto more = std::min(x.io.memory_slots, io::pages_beyond_slab(frames, pages));
   return {pages + more, page, more > 0 ? "disk and memory" : "disk"};
 }
 

@@ -96,7 +96,8 @@ TEST_CASE("two concurrent clients of a node share their pages") {
 }
 
 TEST_CASE("two concurrent clients of a node with few slots evict each other's pages and read no wrong byte") {
-  const node_shape shape{.ranks = 2, .slots = 256};
+  // Pages of 64 KiB, so that memory does not hold all of them beyond the slabs.
+  const node_shape shape{.ranks = 2, .page_bytes = 65536, .slots = 256, .memory_bytes = 4 * little_memory};
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
   const auto command = [&](const char* salt) {

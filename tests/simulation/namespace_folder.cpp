@@ -183,6 +183,7 @@ public:
     out.slots = found->slots_max;
     if (!of_.p_.strict())
       out.memory_slots = of_.p_.extents * (of_.p_.extent_bytes / rules.slot_bytes);
+    rules.expected_slab_slots = std::max<std::uint64_t>(out.slots / ns.world_size, 1);
     rules.slots = out.slots + out.memory_slots;
     rules.memory_slots = out.memory_slots;
     out.incarnation = of_.opened_[name] = found->incarnation;

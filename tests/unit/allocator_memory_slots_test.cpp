@@ -50,8 +50,8 @@ void give_back(allocator_state& state, const slots_t& slots) {
   state.fenced(state.take_outbox().fence);
 }
 
-/// Four slots in the slab, and up to 100 in memory; 8 frames are 4 of them.
-allocator_state four_and_memory(std::uint32_t frames = 8) {
+/// Four slots in the slab, and up to 100 in memory; with 7 frames there are 4 of them.
+allocator_state four_and_memory(std::uint32_t frames = 7) {
   allocator_state out({.slots = 4, .memory_slots = 100, .first_generation = 10});
   out.set_frames(frames);
   REQUIRE(out.stats().total == 4 + io::pages_beyond_slab(frames, 4));
@@ -117,7 +117,7 @@ TEST_CASE("no slot is evicted for memory that is revoked", "[allocator]") {
   auto state = four_and_memory(16);
   take(state, 4);
   const auto in_memory = take(state, 12);
-  state.set_frames(8);
+  state.set_frames(7);
   CHECK(state.take_outbox().evict == 0);
   CHECK(state.stats().total == 16);
   CHECK(state.stats().free == 0);

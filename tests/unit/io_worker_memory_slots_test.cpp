@@ -14,10 +14,12 @@ namespace {
 using namespace troupe;
 using namespace troupe::test::io_worker_rules;
 
-/// Four slots in the slab, and twelve in memory, from number 4 on.
+/// Four slots in the slab, and twelve in memory, from number 4 on. The rank counts on one slot of the slab, so that all
+/// frames but one may be used by pages that stay.
 io_worker_options four_in_slab(bool eager = true) {
   auto out = worker::rules();
   out.memory_slots = 12;
+  out.expected_slab_slots = 1;
   out.write_eagerly = eager;
   return out;
 }
@@ -108,11 +110,10 @@ TEST_CASE("memory slots: a slot that is given back frees the frame, also under a
 
 TEST_CASE("memory slots: an extent that goes takes only the pages that have no room any more", "[io_worker_state]") {
   worker w(four_in_slab(), 3);
-  // Of 12 frames 8 may be used by pages that stay, of the 8 that remain 4 or 5.
   save(w, {w.page(4), w.page(5), w.page(6), w.page(7)});
   save(w, {w.page(8), w.page(9), w.page(10), w.page(11)});
   w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
-  const auto room = io::pages_beyond_slab(8, 4);
+  const auto room = io::pages_beyond_slab(8, 1);
   REQUIRE(room < 8);
   REQUIRE(w.state.begin_emptying(false, std::chrono::seconds(5), w.now));
   w.flush();
@@ -129,6 +130,37 @@ TEST_CASE("memory slots: an extent that goes takes only the pages that have no r
   for (slot_number slot = 4; slot < 12; ++slot)
     if (std::ranges::find(w.dropped, w.page(slot)) == w.dropped.end())
       load(w, w.page(slot));
+}
+
+TEST_CASE("memory slots: pages that have no room any more are dropped, wherever they lie", "[io_worker_state]") {
+  const bool filled_late = GENERATE(false, true);
+  CAPTURE(filled_late);
+  worker w(four_in_slab(), 3);
+  const std::vector first{w.page(4), w.page(5), w.page(6), w.page(7)};
+  const std::vector second{w.page(8), w.page(9), w.page(10), w.page(11)};
+  const codes four(4, errc::ok);
+  // Three extents, of which the third one has a page of the slab: it is the one that goes.
+  const auto pin_of_first = w.reply(w.place(first)).pin;
+  const auto pin = w.reply(w.place(second)).pin;
+  w.store({w.page(0)});
+  CHECK(w.fill(pin_of_first, four) == four);
+  if (!filled_late)
+    CHECK(w.fill(pin, four) == four);
+  REQUIRE(w.state.begin_emptying(false, std::chrono::seconds(5), w.now));
+  w.flush();
+  w.state.empty_some(w.now);
+  w.flush();
+  REQUIRE(w.emptied.size() == 1);
+  CHECK(w.emptied[0].code == errc::ok);
+  if (filled_late)
+    CHECK(w.fill(pin, four) == four);
+  CHECK(w.state.stats().memory_pages == io::pages_beyond_slab(8, 1));
+  // Pages of the slab find a frame.
+  w.store({w.page(1)});
+  w.store({w.page(2)});
+  const auto id = w.fetch({w.page(0)});
+  w.complete();
+  CHECK(w.codes_of(w.reply(id)) == codes{errc::ok});
 }
 
 TEST_CASE("memory slots: with admission by second use, only pages that are asked for again stay", "[io_worker_state]") {

@@ -34,8 +34,7 @@ constexpr std::size_t max_members = 25;
 const std::map<std::string, std::size_t> larger_ones{
     {"actors/client/link/link_state.hpp: link_state", 26},
     {"actors/lmcache/lmcache_server.hpp: lmcache_server", 26},
-    {"actors/node/allocator/allocator_state.hpp: allocator_state", 26},
-    {"actors/node/io_worker/io_worker.cpp: io_worker::make_behavior", 112},
+    {"actors/node/io_worker/io_worker.cpp: io_worker::make_behavior", 109},
     {"actors/node/io_worker/io_worker_state.hpp: io_worker_state", 29},
     {"actors/node/registry/key_space.hpp: key_space", 29},
     {"actors/node/registry/registry.cpp: registry::make_behavior", 138},

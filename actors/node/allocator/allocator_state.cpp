@@ -37,8 +37,9 @@ allocator_state::allocator_state(const allocator_options& options)
       generations_(zeroes<generation_number>(std::size_t{options.slots} + options.memory_slots)),
       states_(zeroes<slot_state>(std::size_t{options.slots} + options.memory_slots)) {
   static_assert(static_cast<int>(slot_state::free) == 0);
-  options_.low_watermark = std::min(options_.low_watermark, options_.slots);
-  options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, options_.slots);
+  const auto all = options_.slots + options_.memory_slots;
+  options_.low_watermark = std::min(options_.low_watermark, all);
+  options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, all);
   memory_.first = options_.slots;
   slab_.there = std::min(options_.there.value_or(options_.slots), options_.slots);
   slab_.free = slab_.there;
@@ -148,7 +149,8 @@ slot_ref allocator_state::pop_free(slot_kind& of) noexcept {
 }
 
 void allocator_state::grant(const parked_request& to, errc code_if_fewer) {
-  const auto n = std::min<std::uint64_t>(to.count, room());
+  // The slots of the slab are not listed before all claims are known, and no others are granted before them.
+  const auto n = restoring_ ? 0 : std::min<std::uint64_t>(to.count, room());
   take_answer answer;
   answer.request = to.request;
   answer.code = n == to.count ? errc::ok : code_if_fewer;
@@ -181,10 +183,11 @@ void allocator_state::settle() {
     return;
   while (!parked_.empty()) {
     const auto& head = parked_.front();
-    const auto available = slab_.room() + (awaits_growth() ? 0 : memory_.room());
+    // A page is better off on the disk than in memory only, so growth is tried first.
+    const auto available = slab_.room() + (may_grow() || awaits_growth() ? 0 : memory_.room());
     const bool enough = available >= head.count;
     // No more slots will come, neither by eviction nor, in time, out of quarantine.
-    const bool no_more = !slab_growth_.asked && !may_grow() && !frame_growth_.asked && !may_grow_frames();
+    const bool no_more = !slab_growth_.asked && !may_grow() && !frame_growth_.asked && !may_grow_frames(head.count);
     const bool hopeless = exhausted_ && coming_until(head.deadline) == 0 && no_more;
     // The same if all existing slots are free.
     const bool all_there = in_use() == 0 && no_more;
@@ -222,9 +225,9 @@ void allocator_state::ask_for_eviction() {
     ask_for_growth(std::max(missing(refilling_ || slab_coming < low ? std::min(high, slab_.limit) : 0, slab_coming),
                             missing(asked_for, slab_in_time)));
   }
-  if (!slab_growth_.asked && may_grow_frames()) {
-    const auto wanted = std::max(evict, missing(asked_for, in_time));
-    frame_growth_.asked = wanted > 0;
+  const auto wanted = std::max(evict, missing(asked_for, in_time));
+  if (wanted > 0 && !slab_growth_.asked && may_grow_frames(wanted)) {
+    frame_growth_.asked = true;
     outbox_.grow_frames = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.memory_slots));
   }
   if (evicting_ || exhausted_ || awaits_growth() || frame_growth_.asked || evict == 0)
@@ -257,8 +260,16 @@ bool allocator_state::may_grow() const noexcept {
   return options_.elastic && !slab_growth_.asked && slab_.limit < options_.slots && now_ >= slab_growth_.not_before;
 }
 
-bool allocator_state::may_grow_frames() const noexcept {
-  return memory_.limit < options_.memory_slots && !frame_growth_.asked && now_ >= frame_growth_.not_before;
+bool allocator_state::may_grow_frames(std::uint64_t wanted) const noexcept {
+  if (memory_.limit >= options_.memory_slots || frame_growth_.asked || now_ < frame_growth_.not_before)
+    return false;
+  // Beside a large slab most of the memory would be for copies of its pages, for which other ranks lose pages.
+  return 2 * (memory_slots_with(frames_ + wanted) - memory_.limit) >= wanted;
+}
+
+std::uint64_t allocator_state::memory_slots_with(std::uint64_t frames) const noexcept {
+  const auto slots = options_.expected_slots > 0 ? options_.expected_slots : options_.slots;
+  return std::min<std::uint64_t>(io::pages_beyond_slab(frames, slots), options_.memory_slots);
 }
 
 void allocator_state::resize(std::uint32_t slots) {
@@ -289,7 +300,7 @@ void allocator_state::frames_grown(std::uint32_t frames) {
 
 void allocator_state::set_frames(std::uint32_t frames) {
   frames_ = frames;
-  memory_.limit = std::min<std::uint64_t>(io::pages_beyond_slab(frames, options_.slots), options_.memory_slots);
+  memory_.limit = memory_slots_with(frames);
   settle();
 }
 

@@ -26,6 +26,8 @@ struct allocator_options {
   /// Further slots, numbered after those of the slab, for pages that stay in memory only. They are granted when the
   /// slab has none to grant and does not grow, as far as `set_frames` allows. Only with a fence.
   std::uint32_t memory_slots = 0;
+  /// How many slots of the slab the rank can count on, by which its memory is divided; 0: all.
+  std::uint32_t expected_slots = 0;
   /// If fewer slots than this are free or becoming free, shards are asked to evict until there are `high_watermark`.
   std::uint32_t low_watermark = 0;
   std::uint32_t high_watermark = 0;
@@ -265,9 +267,8 @@ private:
   std::uint64_t coming() const noexcept { return slab_.room(slab_.quarantined) + memory_.room(memory_.quarantined); }
   /// A watermark, scaled to the present number of slots.
   std::uint64_t share(std::uint32_t of_all) const noexcept {
-    return options_.slots == 0
-               ? 0
-               : std::uint64_t{of_all} * std::min<std::uint64_t>(limit(), options_.slots) / options_.slots;
+    const auto all = std::uint64_t{options_.slots} + options_.memory_slots;
+    return all == 0 ? 0 : std::uint64_t{of_all} * limit() / all;
   }
   std::string check_free_list(const slot_kind& kind) const;
   errc restore_one(slot_ref where);
@@ -283,7 +284,9 @@ private:
   /// Requests more slots of the slab, or else more memory, if `wanted` are missing.
   void ask_for_growth(std::uint64_t wanted);
   bool may_grow() const noexcept;
-  bool may_grow_frames() const noexcept;
+  bool may_grow_frames(std::uint64_t wanted) const noexcept;
+  /// How many memory slots may be in use with so many frames.
+  std::uint64_t memory_slots_with(std::uint64_t frames) const noexcept;
   /// Whether growth of the slab may still be waited for, before memory slots are granted and slots are evicted.
   bool awaits_growth() const noexcept;
 

@@ -218,6 +218,21 @@ void frame_table::let_stay(frame_number f, bool stays) noexcept {
   staying_ -= std::exchange(frames_[f].stays, stays) ? 1 : 0;
 }
 
+frame_number frame_table::next_staying() noexcept {
+  auto found = no_frame;
+  std::uint64_t seen = 0;
+  for (std::size_t i = 0; i < frames_.size() && seen < samples && staying_ > 0; ++i) {
+    staying_looked_at_ = (staying_looked_at_ + 1) % static_cast<frame_number>(frames_.size());
+    const auto& x = frames_[staying_looked_at_];
+    if (!x.stays || x.pins > 0)
+      continue;
+    ++seen;
+    if (found == no_frame || x.used_at < frames_[found].used_at)
+      found = staying_looked_at_;
+  }
+  return found;
+}
+
 void frame_table::let_expend(std::span<const frame_number> frames) {
   // There is nothing to pass to the policy.
   if (frames.empty())

@@ -185,6 +185,9 @@ public:
   bool stays(frame_number f) const noexcept { return frames_[f].stays; }
   /// The number of such frames.
   std::uint64_t staying() const noexcept { return staying_; }
+  /// Of some frames that stay and are not pinned, the one that was used longest ago; `no_frame` if all are pinned. The
+  /// next call looks at others.
+  frame_number next_staying() noexcept;
   /// The number of dirty frames that are held back; and of these, the number that are expendable.
   std::uint64_t held_back() const noexcept { return held_back_; }
   std::uint64_t expendable() const noexcept { return expendable_; }
@@ -277,6 +280,8 @@ private:
   std::uint64_t expendable_ = 0;
   slot_number first_memory_slot_;
   std::uint64_t staying_ = 0;
+  /// The frame where the search for one that stays continues.
+  frame_number staying_looked_at_ = 0;
   std::vector<page_ref> dropped_;
   std::vector<frame_number> vacated_;
   std::shared_ptr<resident_slots> resident_;

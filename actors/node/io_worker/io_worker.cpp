@@ -98,11 +98,7 @@ io_worker::behavior_type io_worker::make_behavior() {
         if (std::exchange(bound_, true))
           return to_caf(error{errc::exists, "the io worker knows the shards already"});
         shards_ = peers.shards;
-        const bool depends_on_memory = parts_->options.memory_only || parts_->options.memory_slots > 0;
-        for (std::size_t i = 0; i < peers.allocators.size() && depends_on_memory; ++i)
-          if (i < peers.namespaces.size() && peers.namespaces[i] == parts_->name.ns && i < peers.ranks.size() &&
-              peers.ranks[i] == parts_->name.rank)
-            allocator_ = peers.allocators[i];
+        know_allocator(peers);
         begin_scrub();
         flush();
         return caf::unit;
@@ -176,6 +172,15 @@ io_worker::behavior_type io_worker::make_behavior() {
         return promise;
       },
   };
+}
+
+void io_worker::know_allocator(const registry_peers& peers) {
+  if (!parts_->options.memory_only && parts_->options.memory_slots == 0)
+    return;
+  for (std::size_t i = 0; i < peers.allocators.size(); ++i)
+    if (i < peers.namespaces.size() && peers.namespaces[i] == parts_->name.ns && i < peers.ranks.size() &&
+        peers.ranks[i] == parts_->name.rank)
+      allocator_ = peers.allocators[i];
 }
 
 void io_worker::schedule_tick() {

@@ -82,6 +82,8 @@ private:
   /// Answers the request to return an extent when it is empty, or when it stays.
   void give_back();
   /// Reports the number of slots to the allocator, where it equals the number of frames.
+  /// The allocator is notified of how many frames there are, where slots depend on memory.
+  void know_allocator(const registry_peers& peers);
   void notify_allocator();
   /// Reports what this rank has and wants, if that has changed.
   void report();

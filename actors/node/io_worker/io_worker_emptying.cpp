@@ -1,5 +1,4 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
-#include "io/slab/beyond_slab.hpp"
 
 #include <algorithm>
 
@@ -26,26 +25,29 @@ result<void> io_worker_state::begin_emptying(bool must, duration patience, times
 }
 
 bool io_worker_state::make_room(frame_number f) {
-  // Without the extent there is less room for pages that stay in memory.
-  if (frames_.stays(f) && frames_.staying() > io::pages_beyond_slab(frames_.lasting(), options_.slab_slots())) {
-    drop_page(f);
-    return true;
-  }
   if (frames_.count(frame_state::free) > 0)
     return true;
   if (frames_.evict()) {
     note_vacated();
     return true;
   }
+  // Without the extent there is less room for pages that stay in memory.
+  if (displaced() > 0)
+    if (const auto longest_ago = frames_.next_staying(); longest_ago != no_frame) {
+      drop_page(longest_ago);
+      return true;
+    }
   if (frames_.state(f) != frame_state::dirty || options_.memory_only)
     return false;
   if (!damaged_) {
     emptying_.need_writes();
     return false;
   }
-  // Other pages have to leave.
-  if (frames_.stays(f))
-    return false;
+  // No page of the slab will leave any more.
+  if (frames_.stays(f)) {
+    drop_page(f);
+    return true;
+  }
   // A held-back page becomes expendable when its commit has had its time.
   if (frames_.held_back(f))
     return false;
@@ -94,7 +96,7 @@ void io_worker_state::end_emptying(errc code, timestamp now) {
   if (code == errc::ok) {
     emptying_.end({code, frames_.take_emptied()});
     ++stats_.returned_extents;
-    promote_ahead(now);
+    serve(now);
     return;
   }
   frames_.stop_emptying();

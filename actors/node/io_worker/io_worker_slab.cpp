@@ -1,4 +1,5 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
+#include "io/slab/beyond_slab.hpp"
 
 #include <algorithm>
 
@@ -28,7 +29,7 @@ bool io_worker_state::may_write_behind() const noexcept {
     return true;
   const auto ready =
       frames_.count(frame_state::free) + frames_.count(frame_state::clean) + frames_.held_back() + transfers_.writes();
-  return ready < std::max<std::uint64_t>(frames_.size() / ready_part, 1);
+  return ready < std::max<std::uint64_t>((frames_.size() - frames_.staying()) / ready_part, 1);
 }
 
 void io_worker_state::write_behind() {
@@ -153,6 +154,21 @@ void io_worker_state::drop_frame(frame_number f) {
     fills_.written(f, errc::stale); // it will not be written any more
   ahead_.lost(f);
   frames_.drop(f);
+}
+
+std::uint64_t io_worker_state::displaced() const noexcept {
+  const auto slots = options_.expected_slab_slots > 0 ? options_.expected_slab_slots : options_.slab_slots();
+  const auto most = io::pages_beyond_slab(frames_.lasting(), slots);
+  return frames_.staying() > most ? frames_.staying() - most : 0;
+}
+
+void io_worker_state::drop_displaced() {
+  for (auto left = displaced(); left > 0; --left) {
+    const auto f = frames_.next_staying();
+    if (f == no_frame)
+      return; // the others are pinned
+    drop_page(f);
+  }
 }
 
 void io_worker_state::drop_page(frame_number f) {

@@ -198,6 +198,9 @@ void io_worker_state::start_read(request_id id, request& r, std::uint32_t positi
 void io_worker_state::serve(timestamp now) {
   short_of_ = 0;
   end_fresh(now);
+  // While an extent is being emptied, pages are dropped only as far as it is necessary: it may stay.
+  if (!frames_.emptying())
+    drop_displaced();
   while (!queue_.empty()) {
     const auto id = queue_.front();
     auto& r = requests_open_.at(id);
@@ -247,7 +250,7 @@ bool io_worker_state::has_all_frames(const request& r) const {
   std::unordered_set<frame_number> own(r.frames.begin(), r.frames.end());
   own.erase(no_frame);
   std::erase_if(own, [this](frame_number f) { return frames_.stays(f); });
-  return !own.empty() && own.size() + frames_.staying() == frames_.size();
+  return own.size() + frames_.staying() == frames_.size() && frames_.size() > 0;
 }
 
 void io_worker_state::answer_if_done(request_id id) {
@@ -438,6 +441,10 @@ std::string io_worker_state::check() const {
       held_back += fresh_frame(where) != no_frame ? 1 : 0;
   if (held_back != frames_.held_back())
     return "pages are held back that will never become expendable";
+  if (!frames_.emptying() && displaced() > 0)
+    for (frame_number f = 0; f < frames_.numbers(); ++f)
+      if (frames_.stays(f) && frames_.pins(f) == 0)
+        return "pages stay in memory that have no room there any more";
   std::uint64_t moving = 0;
   transfers_.for_each([&](const page_transfer& t) {
     moving += frames_.state(t.frame) == (t.read ? frame_state::reading : frame_state::writing) ? 1 : 0;

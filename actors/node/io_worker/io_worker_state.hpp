@@ -38,6 +38,8 @@ struct io_worker_options {
   /// only. None with `write_through`.
   std::uint64_t slots = 0;
   std::uint64_t memory_slots = 0;
+  /// How many slots of the slab the rank can count on, by which its memory is divided; 0: all.
+  std::uint64_t expected_slab_slots = 0;
   std::uint64_t slot_bytes = 0;
   /// Pages live in memory only: there is no store, and nothing is written to disk.
   bool memory_only = false;
@@ -113,7 +115,8 @@ struct damaged_page {
 ///
 /// Memory slots. A page with such a slot is never written. It stays in its frame until its slot is fenced, and at most
 /// as many frames are used so as `io::pages_beyond_slab` allows, so that pages of the slab always find frames. If the
-/// rank loses memory, pages for which there is no room any more are dropped, and the shards are notified.
+/// rank loses memory, pages for which there is no room any more are dropped, those used longest ago first, and the
+/// shards are notified.
 ///
 /// Promotion ahead. A page that a lookup has found, and that is only in the slab, is read before a fetch requests it.
 /// Fetches have priority: nothing is read ahead while a request waits for a frame, and a fetch of a page that is being
@@ -361,6 +364,10 @@ private:
   void drop_frame(frame_number f);
   /// Drops a page that is in memory only, and notifies the shards.
   void drop_page(frame_number f);
+  /// How many more pages stay in memory than may.
+  std::uint64_t displaced() const noexcept;
+  /// Drops such pages, unless they are pinned.
+  void drop_displaced();
   bool may_write_behind() const noexcept;
   void write_behind();
   void start_check(frame_number f);

@@ -49,7 +49,7 @@ void show(metrics_state& to, const rank_stats& x) {
   const auto slots = [&](const char* name, std::uint64_t value) {
     auto labels = rank;
     labels.push_back({"state", name});
-    to.set("troupe_slots", "Slots of a slab by state.", std::move(labels), number(value));
+    to.set("troupe_slots", "Slots of the slab file and beyond it by state.", std::move(labels), number(value));
   };
   slots("free", x.slots.free);
   slots("reserved", x.slots.reserved);
@@ -80,7 +80,7 @@ void show(metrics_state& to, const rank_stats& x) {
   frames("memory_only", x.io.memory_pages);
   frames("orphaned", x.io.orphaned_frames);
   to.set("troupe_memory_pinned_frames", "Frames in memory that a client may access.", rank, number(x.io.pinned_frames));
-  to.set("troupe_memory_dirty_bytes", "Pages that are in memory only.", rank,
+  to.set("troupe_memory_dirty_bytes", "Pages in memory that are still to be written.", rank,
          number(x.io.dirty_pages * x.io.frame_bytes));
   to.count("troupe_memory_hits_total", "Pages fetched that were in memory.", rank, number(x.io.memory_hits));
   to.count("troupe_promoted_pages_total", "Pages read from the slab into memory.", rank, number(x.io.read_pages));
@@ -96,8 +96,9 @@ void show(metrics_state& to, const rank_stats& x) {
   to.count("troupe_scrub_passes_total", "Complete passes of the scrub over the slab.", rank, number(x.io.scrub_passes));
   to.set("troupe_memory_unasked_bytes", "Pages in memory only that are not written until they are requested again.",
          rank, number(x.io.unasked_pages * x.io.frame_bytes));
-  to.count("troupe_dropped_pages_total", "Pages dropped from memory unwritten because they were not requested again.",
-           rank, number(x.io.dropped_pages));
+  to.count("troupe_dropped_pages_total",
+           "Pages dropped from memory unwritten: not requested again, or without room beyond the slab.", rank,
+           number(x.io.dropped_pages));
   to.count("troupe_prefetched_pages_total", "Pages read from the slab because a lookup found them.", rank,
            number(x.io.prefetched_pages));
   to.count("troupe_prefetch_hits_total", "Prefetched pages that were fetched later.", rank, number(x.io.prefetch_hits));

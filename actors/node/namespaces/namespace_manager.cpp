@@ -210,9 +210,9 @@ result<served_rank> namespace_manager::open_one(const open_namespace_request& wa
     options_.disk->give_back(disk_bytes);
     return tl::unexpected<error>(memory.error());
   }
-  auto rules = options_for_slots(slots, config.storage.low_watermark, config.storage.high_watermark);
+  take_memory_slots(*parts, *memory, options_.memory);
+  auto rules = options_for_rank(*parts, config);
   rules.elastic = true;
-  rules.memory_slots = static_cast<std::uint32_t>(parts->memory_slots);
   slab_grower_actor grower;
   if (parts->growth) {
     rules.there = static_cast<slot_number>(parts->growth->slots());

@@ -69,10 +69,8 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
 
 allocator_actor spawn_allocator(caf::actor_system& system, const config::node_config& options, const rank_parts& rank,
                                 const io_worker_actor& worker, memory_share memory) {
-  auto wanted = options_for_slots(static_cast<slot_number>(rank.slots), options.storage.low_watermark,
-                                  options.storage.high_watermark);
+  auto wanted = options_for_rank(rank, options);
   wanted.elastic = rank.worker->options.memory_only;
-  wanted.memory_slots = static_cast<std::uint32_t>(rank.memory_slots);
   return spawn_actor<allocator>(system, wanted, options.namespaces[rank.ns].id(), rank.rank, worker, std::move(memory));
 }
 
@@ -187,6 +185,9 @@ result<std::vector<opened_rank>> open_ranks(const config::node_config& options, 
       opened->worker->options.scrub.pace = pace;
       out.push_back({std::move(*opened), std::move(*share)});
     }
+  // Slots of the slab files come first.
+  for (auto& x : out)
+    take_memory_slots(x.parts, x.memory, memory);
   return out;
 }
 

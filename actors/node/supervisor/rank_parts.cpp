@@ -29,26 +29,38 @@ constexpr auto slab_patience = std::chrono::seconds(30);
 
 } // namespace
 
-result<memory_share> memory_of(rank_parts& rank, const shared_budget& memory) {
-  const auto& name = rank.worker->name.namespace_name;
+result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory) {
   const auto slots = rank.growth ? rank.growth->slots() : rank.slots;
-  const auto take = [&](std::uint64_t n) {
-    return memory_share::of(memory, n * config::memory_per_slot,
-                            "rank " + std::to_string(rank.rank) + " of namespace \"" + name + "\" with " +
-                                std::to_string(n) + " slots");
-  };
-  if (auto all = take(slots + rank.memory_slots); all || rank.memory_slots == 0)
-    return all;
-  auto some = take(slots);
-  if (!some)
-    return some;
-  log::get("node")->warn("namespace '{}' rank {}: no pages beyond the slab file are kept in memory, because {} slots "
-                         "for them need {} of registry.memory_bytes; raise it to use all of memory.bytes",
-                         name, rank.rank, rank.memory_slots, size_text(rank.memory_slots * config::memory_per_slot));
+  return memory_share::of(memory, slots * config::memory_per_slot,
+                          "rank " + std::to_string(rank.rank) + " of namespace \"" + rank.worker->name.namespace_name +
+                              "\" with " + std::to_string(slots) + " slots");
+}
+
+void take_memory_slots(rank_parts& rank, memory_share& share, const shared_budget& memory) {
+  if (rank.memory_slots == 0)
+    return;
+  auto fit = rank.memory_slots;
+  if (memory) {
+    const auto half = memory->limit() / 2;
+    fit = std::min(fit, (half - std::min(half, memory->used())) / config::memory_per_slot);
+  }
+  if (fit < rank.memory_slots)
+    log::get("node")->warn("namespace '{}' rank {}: at most {} of {} pages can be kept in memory beyond the slab file, "
+                           "because half of registry.memory_bytes is used; raise it to use all of memory.bytes",
+                           rank.worker->name.namespace_name, rank.rank, fit, rank.memory_slots);
   auto& rules = rank.worker->options;
-  rules.slots -= rank.memory_slots;
-  rules.memory_slots = rank.memory_slots = 0;
-  return some;
+  rules.slots -= rank.memory_slots - fit;
+  rules.memory_slots = rank.memory_slots = fit;
+  share.set(share.bytes() + fit * config::memory_per_slot);
+}
+
+allocator_options options_for_rank(const rank_parts& rank, const config::node_config& options) {
+  auto out = options_for_slots(static_cast<slot_number>(rank.slots + rank.memory_slots), options.storage.low_watermark,
+                               options.storage.high_watermark);
+  out.slots = static_cast<slot_number>(rank.slots);
+  out.memory_slots = static_cast<slot_number>(rank.memory_slots);
+  out.expected_slots = static_cast<slot_number>(rank.worker->options.expected_slab_slots);
+  return out;
 }
 
 std::uint64_t pinned_bytes_max(const config::node_config& options, const io::arena_facts& arena,
@@ -143,8 +155,8 @@ void adopt_renamed_slab(const config::node_config& options, const io::slab_spec&
   logger->warn("{}; it was renamed to {}, and its pages are kept", what, wanted.path.string());
 }
 
-/// Opens the slab file of a rank. `slab`: its path and number of slots.
-result<void> keep_in_slab(const config::node_config& options, rank_parts& out, io::slab_spec slab,
+/// Opens the slab file of a rank. `slab`: its path and number of slots. `ranks`: how many the namespace has.
+result<void> keep_in_slab(const config::node_config& options, rank_parts& out, io::slab_spec slab, std::uint32_t ranks,
                           thread_name engine_name, std::shared_ptr<const write_gate> gate) {
   auto& parts = *out.worker;
   auto& rules = parts.options;
@@ -192,10 +204,12 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
                traits.place, (*store)->describe());
   rules.write_through = options.registry.durability == "strict";
   // A page whose save is answered only when it is on the disk needs a place there.
+  // All ranks need a page of a key, so each has its part of the memory, and of the disk if their files grow.
   if (!rules.write_through)
-    out.memory_slots = std::min(frames_max(parts), std::numeric_limits<slot_number>::max() - traits.slots);
+    out.memory_slots = std::min(frames_max(parts) / ranks + 1, std::numeric_limits<slot_number>::max() - traits.slots);
   rules.slots = traits.slots + out.memory_slots;
   rules.memory_slots = out.memory_slots;
+  rules.expected_slab_slots = out.growth ? std::max<std::uint64_t>(traits.slots / ranks, 1) : traits.slots;
   rules.write_eagerly = options.memory.write_back != "on_eviction";
   rules.second_hit = options.memory.admission == "second_hit";
   rules.eviction = eviction_named(options.memory.eviction);
@@ -223,7 +237,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t nam
   io::slab_spec slab;
   slab.path = slab_path(options, ns, rank);
   slab.slots = config::slab_slots(storage.slab_bytes, out.worker->page_bytes);
-  auto kept = keep_in_slab(options, out, std::move(slab),
+  auto kept = keep_in_slab(options, out, std::move(slab), ns.world_size,
                            thread_name("io-").with(std::to_string(namespace_index) + "-" + std::to_string(rank)),
                            std::move(gate));
   if (!kept)
@@ -253,8 +267,8 @@ result<rank_parts> open_made_rank(const config::node_config& options, const name
   slab.first_slots = first_slots;
   slab.spare_bytes = options.storage.spare_bytes;
   // The name is short because thread names have at most 15 characters.
-  if (auto kept = keep_in_slab(options, out, std::move(slab), thread_name("io-made-").with(std::to_string(rank)),
-                               std::move(gate));
+  if (auto kept = keep_in_slab(options, out, std::move(slab), ns.world_size,
+                               thread_name("io-made-").with(std::to_string(rank)), std::move(gate));
       !kept)
     return tl::unexpected<error>(kept.error());
   return out;

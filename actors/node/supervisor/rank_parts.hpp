@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/allocator/allocator_state.hpp"
 #include "actors/node/io_worker/io_worker.hpp"
 #include "actors/node/supervisor/slab_places.hpp"
 #include "base/error.hpp"
@@ -34,9 +35,16 @@ struct rank_parts {
 };
 
 /// Takes the memory of a rank from the budget: that of its allocator, and what the io worker keeps for each existing
-/// slot. Where it does not suffice for slots beyond the slab file, the rank does without them. no_memory if it does not
-/// suffice for the others.
-result<memory_share> memory_of(rank_parts& rank, const shared_budget& memory);
+/// slot of the slab file. no_memory if the budget does not suffice.
+result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory);
+
+/// Takes memory for the slots beyond the slab file as well, once all other ranks that are known have theirs. Half of
+/// the budget is left to keys and to further ranks: the rank gets fewer such slots, with a warning, if that does not
+/// suffice.
+void take_memory_slots(rank_parts& rank, memory_share& share, const shared_budget& memory);
+
+/// Options of the allocator of a rank, with watermarks for all its slots.
+allocator_options options_for_rank(const rank_parts& rank, const config::node_config& options);
 
 /// The most bytes that a client may have pinned of a rank: the configured limit, and at most a quarter of the memory
 /// there is, so that a client cannot wait for memory that only it holds; but at least two pages, one to load and one to
