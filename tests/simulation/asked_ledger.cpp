@@ -79,7 +79,9 @@ std::string asked_ledger::may_transfer(rank_number rank, const io::page_request&
 std::string asked_ledger::may_drop(rank_number rank, slot_ref where) const {
   // A page beyond the disk may lose its place if its rank loses memory.
   const bool displaced = where.slot >= world_.p.slots && world_.p.memory_moves();
-  if (!world_.p.memory.second_hit && !displaced)
+  if (displaced)
+    return ""; // a fetch that is under way finds no page; frames that are pinned are checked elsewhere
+  if (!world_.p.memory.second_hit)
     return text_of(rank, where) + " is dropped although it has a place";
   return fetched_.contains({rank, where}) ? text_of(rank, where) + " is dropped while it is fetched" : "";
 }

@@ -152,8 +152,8 @@ struct parameters {
   bool pages_at_risk() const noexcept {
     return bytes_at_risk() || nemesis.erase || memory.second_hit || (memory_slots > 0 && memory_moves());
   }
-  /// Ranks may lose memory to other ranks.
-  bool memory_moves() const noexcept { return memory.extents < memory.extents_per_rank * ranks; }
+  /// Ranks may lose memory to other ranks: also where there is enough for all, a rank may have had more than its part.
+  bool memory_moves() const noexcept { return ranks > 1; }
   std::uint32_t all_slots() const noexcept { return slots + memory_slots; }
   /// One line.
   std::string describe() const;
