@@ -40,6 +40,10 @@ bool is_in_memory_only(const node_config& config, const rank_storage& rank) noex
   return rank.slab_bytes == 0 || config.memory.write_back == "never";
 }
 
+bool keeps_pages_beyond_disk(const node_config& config) noexcept {
+  return config.memory.beyond_disk && config.registry.durability != "strict";
+}
+
 std::uint64_t slots_of_config(const node_config& config) {
   std::uint64_t out = 0;
   for_each_rank(config, [&](std::uint64_t page, const rank_storage& rank) {
@@ -64,7 +68,7 @@ std::optional<problem> fault_of_memory(const node_config& config, const memory_b
 }
 
 std::uint64_t page_room::usable_bytes() const noexcept {
-  if (!strict || without_disk || (made_without_disk && slab_bytes == 0))
+  if (!needs_disk || without_disk || (made_without_disk && slab_bytes == 0))
     return memory_bytes;
   const auto sum = slab_bytes + std::min(made_slab_bytes, std::numeric_limits<std::uint64_t>::max() - slab_bytes);
   return std::min(memory_bytes, sum);
@@ -73,7 +77,7 @@ std::uint64_t page_room::usable_bytes() const noexcept {
 page_room room_for_pages(const node_config& config) {
   page_room out;
   out.memory_bytes = config.memory.bytes;
-  out.strict = config.registry.durability == "strict";
+  out.needs_disk = !keeps_pages_beyond_disk(config);
   for_each_rank(config, [&](std::uint64_t page, const rank_storage& rank) {
     if (is_in_memory_only(config, rank))
       out.without_disk = true;
@@ -109,14 +113,15 @@ std::optional<problem> notice_of_unusable_memory(const node_config& config) {
       room.made_without_disk
           ? "; only namespaces that clients create could use the rest, because they have no disk here"
           : "";
-  return problem{
-      "memory.bytes",
-      size_text(unusable) + " of " + size_text(room.memory_bytes) +
-          " can never hold a page: with registry.durability \"strict\" a page has a slot of its slab file also while "
-          "it is in memory, and there are " +
-          slabs + others + "; raise " + way_out + " above memory.bytes, lower memory.bytes to " +
-          size_text(room.usable_bytes()) + ", or use \"relaxed\"",
-      {}};
+  const bool strict = config.registry.durability == "strict";
+  const std::string cause = strict ? "registry.durability \"strict\"" : "memory.beyond_disk false";
+  return problem{"memory.bytes",
+                 size_text(unusable) + " of " + size_text(room.memory_bytes) + " can never hold a page: with " + cause +
+                     " a page has a slot of its slab file also while it is in memory, and there are " + slabs + others +
+                     "; raise " + way_out + " above memory.bytes, lower memory.bytes to " +
+                     size_text(room.usable_bytes()) +
+                     (strict ? ", or use \"relaxed\"" : ", or set memory.beyond_disk to true"),
+                 {}};
 }
 
 } // namespace troupe::config

@@ -27,8 +27,11 @@ bool is_in_memory_only(const node_config& config, const rank_storage& rank) noex
 /// ordinary pages: huge ones are not counted by `bound`.
 std::optional<problem> fault_of_memory(const node_config& config, const memory_bound& bound);
 
-/// How much of a node's memory pages can occupy. With registry.durability "strict" a page has a slot on the disk also
-/// while it is in memory, so memory beyond the size of the slabs is never used.
+/// Whether pages may be in memory only, beyond what the slab files have room for.
+bool keeps_pages_beyond_disk(const node_config& config) noexcept;
+
+/// How much of a node's memory pages can occupy. Where each of them needs a slot on the disk also while it is in
+/// memory, memory beyond the size of the slabs is never used.
 struct page_room {
   std::uint64_t memory_bytes = 0;
   /// Size of all slab files in the config, without their trailers.
@@ -41,7 +44,7 @@ struct page_room {
   bool made_without_disk = false;
 
   /// Every page needs a place on the disk.
-  bool strict = false;
+  bool needs_disk = false;
 
   /// For the namespaces in the config, or, without any, for those that clients create.
   std::uint64_t usable_bytes() const noexcept;

@@ -271,6 +271,8 @@ struct memory_config {
   std::uint64_t client_bytes = gibibyte;
   /// "eager", "on_eviction" or "never".
   std::string write_back = "eager";
+  /// Not with durability "strict".
+  bool beyond_disk = true;
   /// "all" or "second_hit".
   std::string admission = "all";
   /// "lru", "s3-fifo" or "reuse".

@@ -291,6 +291,9 @@ void describe(Visitor& v, memory_config& c) {
           "Share of it that one client may use at once, per rank.");
   v.field("write_back", c.write_back, choice{write_backs},
           "When pages are written to their slab: at once, after the save; when their memory is needed; never.");
+  v.field("beyond_disk", c.beyond_disk, flag{},
+          "Whether pages that find no slot in the slab files stay in memory only, until they are evicted; otherwise a "
+          "node holds no more pages than its slab files.");
   v.field("admission", c.admission, choice{admissions},
           "Which pages are written to their slab: all that are saved; those that are requested a second time.");
   v.field("eviction", c.eviction, choice{evictions},

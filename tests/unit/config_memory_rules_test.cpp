@@ -67,6 +67,10 @@ TEST_CASE("Memory beyond the disk is used unless every page has to be on the dis
     CHECK(room_for_pages(good(small_config, wanted)).unusable_bytes() == 0);
     CHECK_FALSE(notice_of_unusable_memory(good(small_config, wanted)));
   }
+  const auto notice =
+      notice_of_unusable_memory(good(small_config, {"memory.bytes=40 GiB", "memory.beyond_disk=false"}));
+  REQUIRE(notice);
+  CHECK(contains(notice->text, "or set memory.beyond_disk to true"));
 }
 
 TEST_CASE("Slots for client-created namespaces count with the disk space for them", "[config][memory]") {

@@ -78,9 +78,12 @@ tl::expected<own_node, std::vector<config::problem>> make_own_node(const own_nod
   const auto provisional = config::rank_storage{slab_bytes(provisional_slots, slot), {}};
   while (ranks.size() < ns.world_size)
     ranks.push_back(ranks.empty() ? provisional : ranks.back());
-  if (options.capacity_pages)
+  if (options.capacity_pages) {
     for (auto& x : ranks)
       x.slab_bytes = slab_bytes(*options.capacity_pages, slot);
+    // So many, and not those that memory could hold beside them.
+    out.config.memory.beyond_disk = false;
+  }
   if (options.file) {
     if (auto problems = config::validate(out.config); !problems.empty())
       return tl::unexpected(std::move(problems));

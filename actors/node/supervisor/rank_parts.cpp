@@ -205,7 +205,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   rules.write_through = options.registry.durability == "strict";
   // A page whose save is answered only when it is on the disk needs a place there.
   // All ranks need a page of a key, so each has its part of the memory, and of the disk if their files grow.
-  if (!rules.write_through)
+  if (config::keeps_pages_beyond_disk(options))
     out.memory_slots = std::min(frames_max(parts) / ranks + 1, std::numeric_limits<slot_number>::max() - traits.slots);
   rules.slots = traits.slots + out.memory_slots;
   rules.memory_slots = out.memory_slots;
