@@ -18,7 +18,7 @@ constexpr std::uint64_t sector_bytes = 512;
 
 disk::disk(environment& world, rank_number rank, std::uint64_t slot_bytes)
     : world_(world), random_(world.random.fork()), rank_(rank), slot_bytes_(slot_bytes),
-      medium_(world.p.slots * slot_bytes), length_(medium_.size()), written_(world.p.slots) {}
+      medium_(world.p.slots * slot_bytes), length_(medium_.size()), written_(world.p.slots), nothing_(slot_bytes) {}
 
 disk::mishap disk::choose(io::operation op) {
   if (world_.winding_down)
@@ -217,6 +217,8 @@ bool disk::reads_into(std::span<const std::byte> memory) const noexcept {
 }
 
 std::span<const std::byte> disk::content(slot_ref where) const noexcept {
+  if (where.slot >= written_.size())
+    return nothing_;
   return std::span(medium_).subspan(where.slot * slot_bytes_, slot_bytes_);
 }
 

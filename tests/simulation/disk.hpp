@@ -42,11 +42,13 @@ public:
   void replace();
 
   /// Whether the page was written and the engine confirmed it.
-  bool written(slot_ref where) const noexcept { return written_[where.slot] == where.generation; }
+  bool written(slot_ref where) const noexcept {
+    return where.slot < written_.size() && written_[where.slot] == where.generation;
+  }
   /// Whether a transfer uses this memory.
   bool uses(std::span<const std::byte> memory) const noexcept;
   bool reads_into(std::span<const std::byte> memory) const noexcept;
-  /// The content that a node would find in the slot.
+  /// The content that a node would find in the slot; zeroes for a slot that the disk does not have.
   std::span<const std::byte> content(slot_ref where) const noexcept;
   /// How many transfers of the slot are in progress, of this generation or an older one.
   std::size_t transfers_of(slot_ref where) const noexcept;
@@ -93,6 +95,7 @@ private:
   /// Transfers by tag.
   std::unordered_map<std::uint64_t, transfer> transfers_;
   std::vector<generation_number> written_;
+  std::vector<std::byte> nothing_;
 };
 
 } // namespace troupe::simulation
