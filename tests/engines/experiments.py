@@ -124,12 +124,15 @@ class lab:
             out["kv_load_failure_policy"] = policy
         return out
 
-    def start(self, work, connector=None, model=None, environment=None, **options):
+    def next_log(self):
+        """The file for the output of the next engine."""
         self.runs += 1
         logs = self.directory / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        log = logs / f"{self.runs:02}-{self.current}.log"
-        return engines.run(work, log, model or self.model, options, connector, environment)
+        return logs / f"{self.runs:02}-{self.current}.log"
+
+    def start(self, work, connector=None, model=None, environment=None, **options):
+        return engines.run(work, self.next_log(), model or self.model, options, connector, environment)
 
     def play(self, prompts, connector, generate=24, limit=None, **options):
         """Outputs and metrics of one engine, which has its node if it has a connector."""

@@ -54,11 +54,7 @@ class lab(any_lab):
         shutil.rmtree(self.directory / "files", ignore_errors=True)
 
     def start(self, work, storage=None, model=None, environment=None, **options):
-        self.runs += 1
-        logs = self.directory / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        log = logs / f"{self.runs:02}-{self.current}.log"
-        return sglang_engines.run(work, log, model or self.model, options, storage, environment)
+        return sglang_engines.run(work, self.next_log(), model or self.model, options, storage, environment)
 
     def node(self, name, **settings):
         return super().node("sglang-" + name, **settings)

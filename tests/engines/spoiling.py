@@ -10,15 +10,8 @@ from troupe.vllm import TroupeConnector
 _loading, _memory = {}, {}
 
 
-class SpoilingConnector(TroupeConnector):
-    """Changes every loaded block, after its checksum was compared and before vLLM reads it. A worker in a process of its
-    own does not know which these are and changes all its blocks: there is one request at a time."""
-
-    def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        super().update_state_after_alloc(request, blocks, num_external_tokens)
-        if num_external_tokens:
-            own = blocks.get_block_ids()[0]
-            _loading[request.request_id] = own[:num_external_tokens // self._shape.block_tokens]
+class SpoilingWhatWasLoaded:
+    """Calls `_spoil_all` with the names of the requests that have loaded, before vLLM reads their blocks."""
 
     def get_finished(self, finished_req_ids):
         sent, received = super().get_finished(finished_req_ids)
@@ -30,6 +23,17 @@ class SpoilingConnector(TroupeConnector):
         results = super().get_transfer_results(finished_req_ids)
         self._spoil_all(results.finished_recving)
         return results
+
+
+class SpoilingConnector(SpoilingWhatWasLoaded, TroupeConnector):
+    """Changes every loaded block, after its checksum was compared and before vLLM reads it. A worker in a process of its
+    own does not know which these are and changes all its blocks: there is one request at a time."""
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        if num_external_tokens:
+            own = blocks.get_block_ids()[0]
+            _loading[request.request_id] = own[:num_external_tokens // self._shape.block_tokens]
 
     def _spoil_all(self, received):
         for name in received or ():
@@ -45,7 +49,7 @@ class SpoilingConnector(TroupeConnector):
             ctypes.memset(one.data_ptr(), 0x3F, one.numel() * one.element_size() // 2)
 
 
-class GroupSpoiling:
+class GroupSpoiling(SpoilingWhatWasLoaded):
     """Zeroes the loaded blocks of one kind of group, for connectors of models with several KV cache groups, both halves
     of which are in one process. The environment's SPOILT_GROUPS names the kind: full, state, or window-TOKENS. "left":
     all but the full layers keep what was in their blocks before the load. "none": nothing is spoilt."""
@@ -88,16 +92,6 @@ class GroupSpoiling:
         if self._left and not any(before):
             raise RuntimeError(f"block {block} of {name} was never used")
         return one.data_ptr(), before
-
-    def get_finished(self, finished_req_ids):
-        sent, received = super().get_finished(finished_req_ids)
-        self._spoil_all(received)
-        return sent, received
-
-    def get_transfer_results(self, finished_req_ids):
-        results = super().get_transfer_results(finished_req_ids)
-        self._spoil_all(results.finished_recving)
-        return results
 
     def _spoil_all(self, received):
         for request in received or ():
