@@ -119,37 +119,30 @@ void allocator::flush() {
 
 void allocator::grow(std::uint32_t slots) {
   if (grower_)
-    take_growth(request(grower_, caf::infinite, grow_atom_v, ns_, rank_, slots));
+    take_growth(request(grower_, caf::infinite, grow_atom_v, ns_, rank_, slots), growth_of::slots);
   else
-    take_growth(request(worker_, caf::infinite, grow_atom_v, slots));
+    take_growth(request(worker_, caf::infinite, grow_atom_v, slots), growth_of::slots);
 }
 
 void allocator::grow_frames(std::uint32_t frames) {
-  request(worker_, caf::infinite, grow_atom_v, frames)
-      .then(
-          [this](std::uint32_t now_there) {
-            state_.frames_grown(now_there);
-            flush();
-          },
-          [this](const caf::error& e) {
-            log::get("allocator")->error("no more memory: rank {} ({})", rank_, to_string(from_caf(e)));
-            state_.frames_grown(state_.frames());
-            flush();
-          });
+  take_growth(request(worker_, caf::infinite, grow_atom_v, frames), growth_of::frames);
 }
 
 template <class Asked>
-void allocator::take_growth(Asked asked) {
-  asked.then(
-      [this](std::uint32_t now_there) {
-        state_.resize(now_there);
-        flush();
-      },
-      [this](const caf::error& e) {
-        log::get("allocator")->error("no more slots: rank {} ({})", rank_, to_string(from_caf(e)));
-        state_.resize(state_.slab_slots());
-        flush();
-      });
+void allocator::take_growth(Asked asked, growth_of what) {
+  const bool of_frames = what == growth_of::frames;
+  const auto grown = [this, of_frames](std::uint32_t now_there) {
+    if (of_frames)
+      state_.frames_grown(now_there);
+    else
+      state_.resize(now_there);
+    flush();
+  };
+  asked.then(grown, [this, of_frames, grown](const caf::error& e) {
+    log::get("allocator")
+        ->error("no more {}: rank {} ({})", of_frames ? "memory" : "slots", rank_, to_string(from_caf(e)));
+    grown(of_frames ? state_.frames() : state_.slab_slots());
+  });
 }
 
 void allocator::fence(std::vector<slot_ref> slots) {

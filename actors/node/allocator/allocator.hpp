@@ -31,10 +31,12 @@ private:
   void fence(std::vector<slot_ref> slots);
   /// Requests growth: from the io worker, where slots depend on memory only, or from the actor that grows their file.
   void grow(std::uint32_t slots);
-  template <class Asked>
-  void take_growth(Asked asked);
   /// Requests more memory from the io worker, for memory slots.
   void grow_frames(std::uint32_t frames);
+  enum class growth_of : std::uint8_t { slots, frames };
+  /// Passes the answer on. After an error there is as much as before.
+  template <class Asked>
+  void take_growth(Asked asked, growth_of what);
   void fenced(const std::vector<slot_ref>& slots);
   /// Applies a change of slots that a shard reports.
   template <class Call>

@@ -42,9 +42,8 @@ allocator_state::allocator_state(const allocator_options& options)
   options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, all);
   memory_.first = options_.slots;
   slab_.there = std::min(options_.there.value_or(options_.slots), options_.slots);
-  slab_.free = slab_.there;
+  slab_.count(slot_state::free) = slab_.there;
   slab_.limit = options_.elastic && !options_.there ? 0 : slab_.there;
-  count_of(slot_state::free) = slab_.free;
   if (slab_.there == 0)
     return;
   slab_.first_free = options_.first_slot < slab_.there ? options_.first_slot : 0;
@@ -58,7 +57,7 @@ std::vector<errc> allocator_state::restore(std::span<const slot_ref> slots) {
   if (!restoring_ && !in_service_) {
     restoring_ = true;
     slab_.first_free = slab_.last_free = no_slot;
-    slab_.free = count_of(slot_state::free) = 0;
+    slab_.count(slot_state::free) = 0;
   }
   std::vector<errc> results;
   results.reserve(slots.size());
@@ -80,7 +79,7 @@ errc allocator_state::restore_one(slot_ref where) {
     lost_claims_.push_back({where.slot, generation});
     disputed_.insert(where.slot);
     state = slot_state::free;
-    --count_of(slot_state::live);
+    --slab_.count(slot_state::live);
     set_generation(where.slot, std::max(options_.first_generation, generation));
   }
   if (disputed_.contains(where.slot)) {
@@ -90,7 +89,7 @@ errc allocator_state::restore_one(slot_ref where) {
   }
   state = slot_state::live;
   set_generation(where.slot, where.generation);
-  ++count_of(slot_state::live);
+  ++slab_.count(slot_state::live);
   return errc::ok;
 }
 
@@ -124,27 +123,25 @@ void allocator_state::push_free(slot_number slot) noexcept {
   else
     successors_[kind.last_free] = slot + first_successor;
   kind.last_free = slot;
-  ++kind.free;
-  ++count_of(slot_state::free);
+  ++kind.count(slot_state::free);
 }
 
 slot_ref allocator_state::pop_free(slot_kind& of) noexcept {
   in_service_ = true;
   // Only memory slots are made when they are first needed.
-  if (of.free == 0)
+  if (of.count(slot_state::free) == 0)
     push_free(of.first + of.there++);
   const auto slot = of.first_free;
   of.first_free = next_free(slot);
   if (of.first_free == no_slot)
     of.last_free = no_slot;
-  --of.free;
-  --count_of(slot_state::free);
+  --of.count(slot_state::free);
   auto generation = generation_of(slot) + 1;
   if (generation == 0) // 0 is never granted
     ++generation;
   set_generation(slot, generation);
   states_[slot] = slot_state::reserved;
-  ++count_of(slot_state::reserved);
+  ++of.count(slot_state::reserved);
   return {slot, generation};
 }
 
@@ -220,7 +217,7 @@ void allocator_state::ask_for_eviction() {
                                missing(std::min(asked_for, limit()), in_time), slab_.too_many()});
   if (may_grow() && slab_.too_many() == 0) {
     // Whether memory has room does not matter: a page is better off on the disk.
-    const auto slab_coming = slab_.room(slab_.quarantined);
+    const auto slab_coming = slab_.coming();
     const auto slab_in_time = options_.fenced ? slab_coming : in_time;
     ask_for_growth(std::max(missing(refilling_ || slab_coming < low ? std::min(high, slab_.limit) : 0, slab_coming),
                             missing(asked_for, slab_in_time)));
@@ -257,11 +254,11 @@ void allocator_state::eviction_done(std::uint64_t freed, bool more) {
 }
 
 bool allocator_state::may_grow() const noexcept {
-  return options_.elastic && !slab_growth_.asked && slab_.limit < options_.slots && now_ >= slab_growth_.not_before;
+  return options_.elastic && slab_growth_.may_ask(now_) && slab_.limit < options_.slots;
 }
 
 bool allocator_state::may_grow_frames(std::uint64_t wanted) const noexcept {
-  if (memory_.limit >= options_.memory_slots || frame_growth_.asked || now_ < frame_growth_.not_before)
+  if (memory_.limit >= options_.memory_slots || !frame_growth_.may_ask(now_))
     return false;
   // Beside a large slab most of the memory would be for copies of its pages, for which other ranks lose pages.
   return 2 * (memory_slots_with(frames_ + wanted) - memory_.limit) >= wanted;
@@ -273,9 +270,7 @@ std::uint64_t allocator_state::memory_slots_with(std::uint64_t frames) const noe
 }
 
 void allocator_state::resize(std::uint32_t slots) {
-  if (slab_growth_.asked && slots <= slab_.limit)
-    slab_growth_.not_before = now_ + options_.growth_retry;
-  slab_growth_.asked = false;
+  slab_growth_.answered(slots > slab_.limit, now_, options_.growth_retry);
   set_limit(slots);
 }
 
@@ -292,9 +287,7 @@ void allocator_state::set_limit(std::uint32_t slots) {
 }
 
 void allocator_state::frames_grown(std::uint32_t frames) {
-  if (frame_growth_.asked && frames <= frames_)
-    frame_growth_.not_before = now_ + options_.growth_retry;
-  frame_growth_.asked = false;
+  frame_growth_.answered(frames > frames_, now_, options_.growth_retry);
   set_frames(frames);
 }
 
@@ -328,13 +321,11 @@ std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slo
       results.push_back(errc::stale);
     } else {
       states_[where.slot] = to;
-      --count_of(from);
-      kind.quarantined -= from == slot_state::quarantined ? 1 : 0;
-      kind.quarantined += to == slot_state::quarantined ? 1 : 0;
+      --kind.count(from);
       if (to == slot_state::free)
         push_free(where.slot);
       else
-        ++count_of(to);
+        ++kind.count(to);
       if (moved != nullptr)
         moved->push_back(where);
       results.push_back(errc::ok);
@@ -454,24 +445,18 @@ allocator_outbox allocator_state::take_outbox() {
 std::string allocator_state::check_invariants() const {
   if (restoring_)
     return {};
-  std::uint64_t counted[4] = {};
   for (const auto* kind : {&slab_, &memory_}) {
-    std::uint64_t quarantined = 0;
+    std::array<std::uint64_t, 4> counted{};
     for (auto slot = kind->first; slot < kind->first + kind->there; ++slot) {
       ++counted[static_cast<std::size_t>(states_[slot])];
-      quarantined += states_[slot] == slot_state::quarantined ? 1 : 0;
       if (states_[slot] != slot_state::free && generation_of(slot) == 0)
         return "slot " + std::to_string(slot) + " was granted with generation 0";
     }
-    if (quarantined != kind->quarantined)
-      return "the slots in quarantine are counted wrong";
+    if (counted != kind->counts)
+      return "the counts of slots by state are wrong";
     if (auto wrong = check_free_list(*kind); !wrong.empty())
       return wrong;
   }
-  if (!std::equal(std::begin(counted), std::end(counted), std::begin(counts_)))
-    return "the counts of slots by state are wrong";
-  if (count_of(slot_state::free) != slab_.free + memory_.free)
-    return "the free slots of both kinds are not all free slots";
   if (memory_.there > options_.memory_slots)
     return "there are more memory slots than there may be";
   std::uint64_t resting = 0;
@@ -496,8 +481,9 @@ std::string allocator_state::check_free_list(const slot_kind& kind) const {
       return "slot " + std::to_string(slot) + " is in the free list twice, or is not free";
     last = slot;
   }
-  if (listed.size() != kind.free || last != kind.last_free)
-    return "the free list has " + std::to_string(listed.size()) + " slots, " + std::to_string(kind.free) +
+  const auto free = kind.count(slot_state::free);
+  if (listed.size() != free || last != kind.last_free)
+    return "the free list has " + std::to_string(listed.size()) + " slots, " + std::to_string(free) +
            " are counted as free";
   return {};
 }

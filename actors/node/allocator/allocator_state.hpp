@@ -5,7 +5,7 @@
 #include "base/identifiers.hpp"
 #include "messages/allocator_messages.hpp"
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -203,21 +203,25 @@ private:
     std::uint32_t there = 0;
     /// How many may be in use.
     std::uint64_t limit = 0;
-    std::uint64_t free = 0;
-    std::uint64_t quarantined = 0;
+    /// How many are in each state; together as many as exist.
+    std::array<std::uint64_t, 4> counts{};
     // The list of free slots.
     slot_number first_free = no_slot;
     slot_number last_free = no_slot;
 
-    std::uint64_t in_use() const noexcept { return there - free; }
+    std::uint64_t& count(slot_state state) noexcept { return counts[static_cast<std::size_t>(state)]; }
+    std::uint64_t count(slot_state state) const noexcept { return counts[static_cast<std::size_t>(state)]; }
+    std::uint64_t in_use() const noexcept { return there - count(slot_state::free); }
     /// How many can be granted when `back` of those in use have come back.
     std::uint64_t room(std::uint64_t back = 0) const noexcept {
       const auto used = in_use() - back;
       return limit > used ? limit - used : 0;
     }
+    /// How many can be granted when all in quarantine have come back.
+    std::uint64_t coming() const noexcept { return room(count(slot_state::quarantined)); }
     /// How many are in use above the limit, beyond those in quarantine.
     std::uint64_t too_many() const noexcept {
-      const auto kept = in_use() - quarantined;
+      const auto kept = in_use() - count(slot_state::quarantined);
       return kept > limit ? kept - limit : 0;
     }
   };
@@ -227,6 +231,14 @@ private:
     bool asked = false;
     timestamp asked_at = timestamp::min();
     timestamp not_before = timestamp::min();
+
+    bool may_ask(timestamp now) const noexcept { return !asked && now >= not_before; }
+    /// The answer has come; one that brought nothing is waited for `retry` before the next request.
+    void answered(bool brought, timestamp now, duration retry) noexcept {
+      if (asked && !brought)
+        not_before = now + retry;
+      asked = false;
+    }
   };
 
   /// Zero-filled memory that is not touched before use: filling it for a rank of 67 million slots would block the
@@ -252,8 +264,7 @@ private:
   void end_closing(timestamp now);
   /// Slots in quarantine that will be free at that time, as far as is known.
   std::uint64_t coming_until(timestamp when) const noexcept;
-  std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
-  std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
+  std::uint64_t count_of(slot_state state) const noexcept { return slab_.count(state) + memory_.count(state); }
   slot_kind& kind_of(slot_number slot) noexcept { return slot < options_.slots ? slab_ : memory_; }
   bool exists(slot_number slot) const noexcept {
     return slot < options_.slots ? slot < slab_.there : slot - options_.slots < memory_.there;
@@ -264,7 +275,7 @@ private:
   /// Slots that can be granted.
   std::uint64_t room() const noexcept { return slab_.room() + memory_.room(); }
   /// Slots that can be granted when all in quarantine have come back.
-  std::uint64_t coming() const noexcept { return slab_.room(slab_.quarantined) + memory_.room(memory_.quarantined); }
+  std::uint64_t coming() const noexcept { return slab_.coming() + memory_.coming(); }
   /// A watermark, scaled to the present number of slots.
   std::uint64_t share(std::uint32_t of_all) const noexcept {
     const auto all = std::uint64_t{options_.slots} + options_.memory_slots;
@@ -309,7 +320,6 @@ private:
 
   /// All slots rest until then.
   std::optional<timestamp> closed_until_;
-  std::uint64_t counts_[4] = {};
   std::uint64_t refused_ = 0;
 
   std::deque<parked_request> parked_;
