@@ -1,5 +1,4 @@
-#include "actors/node/allocator/allocator_state.hpp"
-#include "tests/catch.hpp"
+#include "tests/unit/allocator_rules.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -12,31 +11,13 @@
 namespace allocator_elastic_test {
 
 using namespace troupe;
+using namespace troupe::test::allocator_rules;
 
 namespace {
-
-using slots_t = std::vector<slot_ref>;
-
-timestamp at(std::int64_t milliseconds) {
-  return timestamp{std::chrono::seconds(100) + std::chrono::milliseconds(milliseconds)};
-}
-
-void check_sum(const allocator_state& state) {
-  const auto s = state.stats();
-  REQUIRE(s.free + s.reserved + s.live + s.quarantined == s.total);
-  REQUIRE(state.check_invariants() == "");
-}
 
 /// Ten slots may be there, at first none.
 allocator_state ten() {
   return allocator_state({.slots = 10, .elastic = true});
-}
-
-/// The slots of the only answer.
-slots_t answer(allocator_state& state) {
-  auto out = state.take_outbox();
-  REQUIRE(out.answers.size() == 1);
-  return out.answers[0].reply.slots.items;
 }
 
 } // namespace
@@ -183,13 +164,6 @@ TEST_CASE("random operations on an elastic allocator keep its accounting and ans
   std::uint64_t last = 0;
   std::uint64_t given = 0;
   std::int64_t now = 0;
-  const auto some_of = [&](std::vector<slot_ref>& from) {
-    std::shuffle(from.begin(), from.end(), random);
-    const auto n = std::min<std::size_t>(from.size(), 1 + draw(6));
-    std::vector<slot_ref> out(from.end() - static_cast<std::ptrdiff_t>(n), from.end());
-    from.resize(from.size() - n);
-    return out;
-  };
   const auto flush = [&] {
     auto out = state.take_outbox();
     for (const auto& x : out.answers) {
@@ -216,17 +190,17 @@ TEST_CASE("random operations on an elastic allocator keep its accounting and ans
       state.take(last, 1 + draw(7), at(now + 400), at(now));
       break;
     case 2: {
-      const auto x = some_of(reserved);
+      const auto x = some_of(reserved, random);
       state.publish(x);
       live.insert(live.end(), x.begin(), x.end());
       break;
     }
     case 3:
-      state.abort(some_of(reserved));
+      state.abort(some_of(reserved, random));
       break;
     case 4:
       if (evict > 0) {
-        const auto x = some_of(live);
+        const auto x = some_of(live, random);
         state.release(x);
         state.eviction_done(x.size(), draw(2) == 0);
         evict = 0;
@@ -242,7 +216,7 @@ TEST_CASE("random operations on an elastic allocator keep its accounting and ans
       }
       break;
     case 6:
-      state.fenced(some_of(fencing));
+      state.fenced(some_of(fencing, random));
       break;
     default:
       now += draw(200);

@@ -1,6 +1,5 @@
-#include "actors/node/allocator/allocator_state.hpp"
 #include "io/slab/beyond_slab.hpp"
-#include "tests/catch.hpp"
+#include "tests/unit/allocator_rules.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -14,22 +13,11 @@
 namespace allocator_memory_slots_test {
 
 using namespace troupe;
+using namespace troupe::test::allocator_rules;
 
 namespace {
 
-using slots_t = std::vector<slot_ref>;
 using numbers_t = std::vector<slot_number>;
-
-timestamp at(std::int64_t milliseconds) {
-  return timestamp{std::chrono::seconds(100) + std::chrono::milliseconds(milliseconds)};
-}
-
-/// The slots of the only answer.
-slots_t answer(allocator_state& state) {
-  auto out = state.take_outbox();
-  REQUIRE(out.answers.size() == 1);
-  return out.answers[0].reply.slots.items;
-}
 
 numbers_t numbers(const slots_t& slots) {
   numbers_t out;
@@ -199,13 +187,6 @@ TEST_CASE("random operations with slots in memory keep their accounting and answ
   std::uint64_t last = 0;
   std::uint64_t in_memory = 0;
   std::int64_t now = 0;
-  const auto some_of = [&](std::vector<slot_ref>& from) {
-    std::shuffle(from.begin(), from.end(), random);
-    const auto n = std::min<std::size_t>(from.size(), 1 + draw(6));
-    std::vector<slot_ref> out(from.end() - static_cast<std::ptrdiff_t>(n), from.end());
-    from.resize(from.size() - n);
-    return out;
-  };
   const auto held_in_memory = [&] {
     std::size_t n = 0;
     for (const auto* all : {&reserved, &live, &fencing})
@@ -232,9 +213,7 @@ TEST_CASE("random operations with slots in memory keep their accounting and answ
     grow = grow || out.grow > 0;
     grow_frames = grow_frames || out.grow_frames > 0;
     evict += out.evict;
-    const auto s = state.stats();
-    REQUIRE(s.free + s.reserved + s.live + s.quarantined == s.total);
-    REQUIRE(state.check_invariants() == "");
+    check_sum(state);
   };
   for (int i = 0; i < 3000; ++i) {
     switch (draw(9)) {
@@ -244,17 +223,17 @@ TEST_CASE("random operations with slots in memory keep their accounting and answ
       state.take(last, 1 + draw(7), at(now + 400), at(now));
       break;
     case 2: {
-      const auto x = some_of(reserved);
+      const auto x = some_of(reserved, random);
       REQUIRE(std::ranges::all_of(state.publish(x), [](errc code) { return code == errc::ok; }));
       live.insert(live.end(), x.begin(), x.end());
       break;
     }
     case 3:
-      state.abort(some_of(reserved));
+      state.abort(some_of(reserved, random));
       break;
     case 4:
       if (evict > 0) {
-        const auto x = some_of(live);
+        const auto x = some_of(live, random);
         state.release(x);
         state.eviction_done(x.size(), draw(2) == 0);
         evict = 0;
@@ -276,7 +255,7 @@ TEST_CASE("random operations with slots in memory keep their accounting and answ
       }
       break;
     case 7:
-      state.fenced(some_of(fencing));
+      state.fenced(some_of(fencing, random));
       break;
     default:
       now += draw(200);

@@ -17,50 +17,35 @@ io_worker_options second_hit(bool eagerly = true) {
   return out;
 }
 
-/// Saves pages, and looks whether anything is to be written.
-void save(worker& w, std::vector<page_ref> pages) {
-  const codes all(pages.size(), errc::ok);
-  const auto pin = w.reply(w.place(std::move(pages))).pin;
-  REQUIRE(w.fill(pin, all) == all);
-}
-
-/// Fetches a page that is in memory, and is done with it.
-void load(worker& w, const page_ref& page) {
-  const auto got = w.reply(w.fetch({page}));
-  REQUIRE(w.codes_of(got) == codes{errc::ok});
-  REQUIRE(got.frames[0].promoted == 0);
-  w.unpin(got.pin);
-}
-
 } // namespace
 
 TEST_CASE("admission: a page is written after it is fetched, and not before", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0), w.page(1)});
+  w.save({w.page(0), w.page(1)});
   CHECK(w.checks.empty());
   CHECK(w.state.quiesced());
   CHECK(w.state.stats().unasked_pages == 2);
   CHECK(w.state.stats().dirty_pages == 2);
-  load(w, w.page(0));
+  w.load(w.page(0));
   REQUIRE(w.checks.size() == 1);
   CHECK(w.checks[0].page == w.page(0));
   CHECK(w.state.stats().unasked_pages == 1);
   w.write_all();
   CHECK(w.state.stats().written_pages == 1);
   // Once is enough.
-  load(w, w.page(0));
+  w.load(w.page(0));
   CHECK(w.checks.empty());
 }
 
 TEST_CASE("admission: a page is written when a lookup has found it", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0), w.page(1)});
+  w.save({w.page(0), w.page(1)});
   w.look_up({w.page(1)});
   REQUIRE(w.checks.size() == 1);
   CHECK(w.checks[0].page == w.page(1));
   // Nothing is promoted where that is off.
-  save(w, {w.page(2), w.page(3)});
-  save(w, {w.page(4)});
+  w.save({w.page(2), w.page(3)});
+  w.save({w.page(4)});
   CHECK(w.dropped == std::vector{w.page(0)});
   w.look_up({w.page(0)});
   w.pass_checks();
@@ -70,12 +55,12 @@ TEST_CASE("admission: a page is written when a lookup has found it", "[io_worker
 
 TEST_CASE("admission: unasked pages are evicted unwritten, the least recently used first", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0), w.page(1), w.page(2)});
-  save(w, {w.page(3)});
+  w.save({w.page(0), w.page(1), w.page(2)});
+  w.save({w.page(3)});
   // Of pages that were saved together the last one is evicted first: it is not found without those before it.
-  save(w, {w.page(4)});
+  w.save({w.page(4)});
   CHECK(w.dropped == std::vector{w.page(2)});
-  save(w, {w.page(5), w.page(6)});
+  w.save({w.page(5), w.page(6)});
   CHECK(w.dropped == std::vector{w.page(2), w.page(1), w.page(0)});
   CHECK(w.state.stats().dropped_pages == 3);
   CHECK(w.state.stats().demotions == 0);
@@ -85,25 +70,25 @@ TEST_CASE("admission: unasked pages are evicted unwritten, the least recently us
 
 TEST_CASE("admission: pages in the slab and unasked pages are evicted in one order", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0)});
-  save(w, {w.page(1)});
-  load(w, w.page(1));
+  w.save({w.page(0)});
+  w.save({w.page(1)});
+  w.load(w.page(1));
   w.write_all();
-  save(w, {w.page(2)});
-  save(w, {w.page(3)});
-  save(w, {w.page(4)});
+  w.save({w.page(2)});
+  w.save({w.page(3)});
+  w.save({w.page(4)});
   CHECK(w.dropped == std::vector{w.page(0)});
-  save(w, {w.page(5)});
+  w.save({w.page(5)});
   CHECK(w.dropped.size() == 1);
   CHECK(w.state.stats().demotions == 1);
-  save(w, {w.page(6)});
+  w.save({w.page(6)});
   CHECK(w.dropped == std::vector{w.page(0), w.page(2)});
 }
 
 TEST_CASE("admission: an evicted unwritten page is a miss until its slot is reused", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0)});
-  save(w, {w.page(1), w.page(2), w.page(3), w.page(4)});
+  w.save({w.page(0)});
+  w.save({w.page(1), w.page(2), w.page(3), w.page(4)});
   REQUIRE(w.dropped == std::vector{w.page(0)});
   // The slab has something else there.
   CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::not_found});
@@ -111,13 +96,13 @@ TEST_CASE("admission: an evicted unwritten page is a miss until its slot is reus
   CHECK(w.requests.empty());
   CHECK(w.is_fenced(w.fence({{0, 1}})));
   CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::stale});
-  save(w, {w.page(0, 2)});
-  load(w, w.page(0, 2));
+  w.save({w.page(0, 2)});
+  w.load(w.page(0, 2));
 }
 
 TEST_CASE("admission: a page that is pinned or being written is not evicted unwritten", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
   const auto got = w.reply(w.fetch({w.page(0), w.page(1)}));
   const auto placed = w.place({w.page(4), w.page(5), w.page(6)});
   CHECK(w.dropped.size() == 2);
@@ -134,17 +119,17 @@ TEST_CASE("admission: a page that is pinned or being written is not evicted unwr
 TEST_CASE("admission: with lazy write-back a requested page is written only when memory runs short",
           "[io_worker_state]") {
   worker w(second_hit(false));
-  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
-  load(w, w.page(3));
+  w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.load(w.page(3));
   CHECK(w.checks.empty());
   CHECK(w.state.stats().unasked_pages == 3);
   // Unasked pages make room.
-  save(w, {w.page(4), w.page(5)});
+  w.save({w.page(4), w.page(5)});
   CHECK(w.checks.empty());
   CHECK(w.dropped.size() == 2);
   for (const auto& page : {w.page(0), w.page(4), w.page(5)})
     if (std::find(w.dropped.begin(), w.dropped.end(), page) == w.dropped.end())
-      load(w, page);
+      w.load(page);
   // None is left that could make room.
   CHECK_FALSE(w.checks.empty());
 }
@@ -153,9 +138,9 @@ TEST_CASE("admission: a page is not evicted unwritten before its commit time has
   auto rules = second_hit();
   rules.commit_time = 100 * ms;
   worker w(rules);
-  save(w, {w.page(0), w.page(1)});
+  w.save({w.page(0), w.page(1)});
   w.pass_time(60 * ms);
-  save(w, {w.page(2), w.page(3)});
+  w.save({w.page(2), w.page(3)});
   CHECK(w.state.stats().unasked_pages == 4);
   const auto first = w.place({w.page(4)});
   CHECK_FALSE(w.answered(first));
@@ -163,11 +148,11 @@ TEST_CASE("admission: a page is not evicted unwritten before its commit time has
   w.pass_time(50 * ms);
   CHECK(w.dropped == std::vector{w.page(1)});
   CHECK(w.fill(w.reply(first).pin, {errc::ok}) == codes{errc::ok});
-  save(w, {w.page(5)});
+  w.save({w.page(5)});
   const auto second = w.place({w.page(6)});
   CHECK_FALSE(w.answered(second));
   // Requested and fenced pages, and pages whose frame is needed, are not waited for.
-  load(w, w.page(2));
+  w.load(w.page(2));
   w.write_all();
   CHECK(w.answered(second));
   CHECK(w.state.stats().demotions == 1);
@@ -182,7 +167,7 @@ TEST_CASE("admission: a page is not evicted unwritten before its commit time has
 
 TEST_CASE("admission: a fence drops unasked pages", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0), w.page(1)});
+  w.save({w.page(0), w.page(1)});
   CHECK(w.is_fenced(w.fence({{0, 1}})));
   CHECK(w.dropped.empty());
   CHECK(w.state.stats().unasked_pages == 1);
@@ -191,23 +176,23 @@ TEST_CASE("admission: a fence drops unasked pages", "[io_worker_state]") {
 
 TEST_CASE("admission: a failed write is retried and the page stays", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
-  load(w, w.page(0));
+  w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.load(w.page(0));
   w.pass_checks();
   w.complete(errc::io_error);
-  save(w, {w.page(4), w.page(5), w.page(6)});
+  w.save({w.page(4), w.page(5), w.page(6)});
   CHECK(w.dropped.size() == 3);
   w.pass_time(std::chrono::seconds(2));
   w.write_all();
   CHECK(w.state.stats().written_pages == 1);
-  load(w, w.page(0));
+  w.load(w.page(0));
 }
 
 TEST_CASE("admission: a drain drops unasked pages and pages that are saved late", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0), w.page(1)});
+  w.save({w.page(0), w.page(1)});
   const auto late = w.reply(w.place({w.page(2)})).pin;
-  load(w, w.page(0));
+  w.load(w.page(0));
   w.state.drain();
   w.flush();
   CHECK(w.dropped == std::vector{w.page(1)});
@@ -222,16 +207,16 @@ TEST_CASE("admission: a drain drops unasked pages and pages that are saved late"
 
 TEST_CASE("admission: pages that were read from the slab are not given up", "[io_worker_state]") {
   worker w(second_hit());
-  save(w, {w.page(0)});
-  load(w, w.page(0));
+  w.save({w.page(0)});
+  w.load(w.page(0));
   w.write_all();
-  save(w, {w.page(1), w.page(2), w.page(3), w.page(4)});
+  w.save({w.page(1), w.page(2), w.page(3), w.page(4)});
   const auto read = w.fetch({w.page(0)});
   w.complete();
   w.unpin(w.reply(read).pin);
   CHECK(w.checks.empty());
   w.dropped.clear();
-  save(w, {w.page(5), w.page(6), w.page(7), w.page(8)});
+  w.save({w.page(5), w.page(6), w.page(7), w.page(8)});
   CHECK(w.dropped.size() == 3);
   CHECK(w.state.stats().demotions == 2);
 }

@@ -21,12 +21,6 @@ io_worker_options second_hit(duration commit_time = duration::zero()) {
   return out;
 }
 
-void save(worker& w, std::vector<page_ref> pages) {
-  const codes all(pages.size(), errc::ok);
-  const auto pin = w.reply(w.place(std::move(pages))).pin;
-  REQUIRE(w.fill(pin, all) == all);
-}
-
 void order(worker& w) {
   REQUIRE(w.state.begin_emptying(true, std::chrono::seconds(5), w.now));
   w.flush();
@@ -82,8 +76,8 @@ struct full_worker : worker {
 TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the first ones are given up",
           "[io_worker_state]") {
   worker w(second_hit(), 2);
-  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
-  save(w, {w.page(4), w.page(5)});
+  w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.save({w.page(4), w.page(5)});
   order(w);
   REQUIRE(has_left(w));
   // The last page of the first batch is next.
@@ -93,7 +87,7 @@ TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the
   CHECK(w.checks.empty());
   SECTION("in the order of eviction") {
     for (const slot_number slot : {6, 7, 8, 9})
-      save(w, {w.page(slot)});
+      w.save({w.page(slot)});
     CHECK(w.dropped == std::vector{w.page(3), w.page(2), w.page(1), w.page(0), w.page(5), w.page(4)});
   }
   SECTION("written from their new place when they are requested") {
@@ -117,8 +111,8 @@ TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the
 TEST_CASE("emptying: a page whose commit may be in flight moves, and is evictable after its commit time",
           "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
-  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
-  save(w, {w.page(4)});
+  w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.save({w.page(4)});
   w.fence({{3, 1}});
   order(w);
   REQUIRE(has_left(w));
@@ -128,15 +122,15 @@ TEST_CASE("emptying: a page whose commit may be in flight moves, and is evictabl
   w.pass_time(200 * ms);
   CHECK(w.state.frames().expendable() == 4);
   for (const slot_number slot : {5, 6, 7, 8})
-    save(w, {w.page(slot)});
+    w.save({w.page(slot)});
   // The last page of a save is evicted before the others.
   CHECK(w.dropped == std::vector{w.page(2), w.page(1), w.page(0), w.page(4)});
 }
 
 TEST_CASE("emptying: pages without room elsewhere wait for their commits and are then given up", "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
-  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
-  save(w, {w.page(4), w.page(5), w.page(6), w.page(7)});
+  w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.save({w.page(4), w.page(5), w.page(6), w.page(7)});
   const bool damaged = GENERATE(false, true);
   if (damaged)
     w.state.slab_is_damaged();
@@ -157,8 +151,8 @@ TEST_CASE("emptying: pages without room elsewhere wait for their commits and are
 
 TEST_CASE("emptying: a page that is requested meanwhile is written like others", "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
-  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
-  save(w, {w.page(4), w.page(5), w.page(6), w.page(7)});
+  w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.save({w.page(4), w.page(5), w.page(6), w.page(7)});
   order(w);
   CHECK_FALSE(has_left(w));
   w.look_up({w.page(0), w.page(1), w.page(2), w.page(3), w.page(4)});

@@ -24,30 +24,18 @@ io_worker_options four_in_slab(bool eager = true) {
   return out;
 }
 
-void save(worker& w, std::vector<page_ref> pages) {
-  const codes all(pages.size(), errc::ok);
-  const auto pin = w.reply(w.place(std::move(pages))).pin;
-  REQUIRE(w.fill(pin, all) == all);
-}
-
-void load(worker& w, const page_ref& page) {
-  const auto got = w.reply(w.fetch({page}));
-  REQUIRE(w.codes_of(got) == codes{errc::ok});
-  w.unpin(got.pin);
-}
-
 } // namespace
 
 TEST_CASE("memory slots: their pages are read from memory and never written", "[io_worker_state]") {
   const bool eager = GENERATE(true, false);
   worker w(four_in_slab(eager), 2);
-  save(w, {w.page(4), w.page(5)});
+  w.save({w.page(4), w.page(5)});
   CHECK(w.checks.empty());
   CHECK(w.requests.empty());
   CHECK(w.state.stats().memory_pages == 2);
   CHECK(w.state.stats().dirty_pages == 0);
   CHECK(w.state.stats().slab_slots == 4);
-  load(w, w.page(4));
+  w.load(w.page(4));
   w.state.drain();
   w.flush();
   CHECK(w.requests.empty());
@@ -58,7 +46,7 @@ TEST_CASE("memory slots: pages of the slab make room for each other, and never f
           "[io_worker_state]") {
   worker w(four_in_slab(), 1);
   // Of four frames three may be used by pages that stay.
-  save(w, {w.page(4), w.page(5), w.page(6)});
+  w.save({w.page(4), w.page(5), w.page(6)});
   for (slot_number slot = 0; slot < 4; ++slot)
     w.store({w.page(slot)});
   CHECK(w.state.stats().memory_pages == 3);
@@ -77,12 +65,12 @@ TEST_CASE("memory slots: a request that needs more frames than can become free d
           "[io_worker_state]") {
   worker w(four_in_slab(), 1);
   w.store({w.page(0), w.page(1)});
-  save(w, {w.page(4), w.page(5), w.page(6)});
+  w.save({w.page(4), w.page(5), w.page(6)});
   // One frame is left, which has page 1, and the request pins it.
   const auto got = w.reply(w.fetch({w.page(0), w.page(4), w.page(1)}));
   CHECK(w.codes_of(got) == codes{errc::full, errc::ok, errc::ok});
   w.unpin(got.pin);
-  load(w, w.page(4));
+  w.load(w.page(4));
 }
 
 TEST_CASE("memory slots: a page that is not in memory is not looked for in the slab", "[io_worker_state]") {
@@ -97,21 +85,21 @@ TEST_CASE("memory slots: a page that is not in memory is not looked for in the s
 
 TEST_CASE("memory slots: a slot that is given back frees the frame, also under a pin", "[io_worker_state]") {
   worker w(four_in_slab(), 1);
-  save(w, {w.page(4), w.page(5)});
+  w.save({w.page(4), w.page(5)});
   const auto got = w.reply(w.fetch({w.page(5)}));
   CHECK(w.is_fenced(w.fence({{4, 1}, {5, 1}})));
   CHECK(w.state.stats().memory_pages == 0);
   CHECK(w.state.stats().orphaned_frames == 1);
   CHECK(w.codes_of(w.reply(w.fetch({w.page(4)}))) == codes{errc::stale});
   w.unpin(got.pin);
-  save(w, {w.page(4, 2), w.page(5, 2), w.page(6)});
+  w.save({w.page(4, 2), w.page(5, 2), w.page(6)});
   CHECK(w.state.stats().memory_pages == 3);
 }
 
 TEST_CASE("memory slots: an extent that goes takes only the pages that have no room any more", "[io_worker_state]") {
   worker w(four_in_slab(), 3);
-  save(w, {w.page(4), w.page(5), w.page(6), w.page(7)});
-  save(w, {w.page(8), w.page(9), w.page(10), w.page(11)});
+  w.save({w.page(4), w.page(5), w.page(6), w.page(7)});
+  w.save({w.page(8), w.page(9), w.page(10), w.page(11)});
   w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
   const auto room = io::pages_beyond_slab(8, 1);
   REQUIRE(room < 8);
@@ -129,7 +117,7 @@ TEST_CASE("memory slots: an extent that goes takes only the pages that have no r
   CHECK(w.state.frames().size() == 8);
   for (slot_number slot = 4; slot < 12; ++slot)
     if (std::ranges::find(w.dropped, w.page(slot)) == w.dropped.end())
-      load(w, w.page(slot));
+      w.load(w.page(slot));
 }
 
 TEST_CASE("memory slots: pages that have no room any more are dropped, wherever they lie", "[io_worker_state]") {
@@ -167,17 +155,17 @@ TEST_CASE("memory slots: with admission by second use, only pages that are asked
   auto rules = four_in_slab();
   rules.second_hit = true;
   worker w(rules, 1);
-  save(w, {w.page(4), w.page(5)});
+  w.save({w.page(4), w.page(5)});
   CHECK(w.state.stats().memory_pages == 0);
   CHECK(w.state.stats().unasked_pages == 2);
   w.pass_time(std::chrono::seconds(1));
-  load(w, w.page(4));
+  w.load(w.page(4));
   CHECK(w.state.stats().memory_pages == 1);
   CHECK(w.checks.empty());
-  save(w, {w.page(6), w.page(7)});
-  save(w, {w.page(8)});
+  w.save({w.page(6), w.page(7)});
+  w.save({w.page(8)});
   CHECK(w.dropped == std::vector{w.page(5)});
-  load(w, w.page(4));
+  w.load(w.page(4));
 }
 
 } // namespace io_worker_memory_slots_test

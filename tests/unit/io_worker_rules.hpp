@@ -174,11 +174,23 @@ struct worker {
     }
   }
 
-  /// Pages that are in memory and in the slab.
-  void store(std::vector<page_ref> pages) {
+  /// Pages that are filled; whether they are to be written is up to the rules.
+  void save(std::vector<page_ref> pages) {
     const codes all(pages.size(), errc::ok);
     const auto pin = reply(place(std::move(pages))).pin;
     REQUIRE(fill(pin, all) == all);
+  }
+  /// Fetches a page that is in memory, and is done with it.
+  void load(const page_ref& page) {
+    const auto got = reply(fetch({page}));
+    REQUIRE(codes_of(got) == codes{errc::ok});
+    REQUIRE(got.frames[0].promoted == 0);
+    unpin(got.pin);
+  }
+
+  /// Pages that are in memory and in the slab.
+  void store(std::vector<page_ref> pages) {
+    save(std::move(pages));
     write_all();
   }
 
