@@ -153,7 +153,7 @@ TEST_CASE("clients beyond the limit are refused until one detaches") {
   const arguments how{"--attach", node.address(), "--trace", "loogle:1,1024,2,128"};
   {
     auto long_one = how;
-    long_one[3] = "loogle";
+    long_one[3] = endless_trace;
     process first(replay_command(long_one));
     node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.keys > 0; });
     auto impatient = how;

@@ -18,7 +18,6 @@ using stream = process::stream;
 namespace {
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
-constexpr const char* endless_trace = "loogle:4000,4096,20,128";
 
 /// Runs a program in a process namespace of its own, in which it is process 1.
 const arguments process_namespace{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};

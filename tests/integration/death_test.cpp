@@ -15,8 +15,6 @@ using stream = process::stream;
 
 namespace {
 
-/// Does not end before the test does.
-constexpr const char* endless_trace = "loogle:400,20480,20,128";
 /// Long enough to be in the middle of, short enough to wait for its end.
 constexpr const char* long_trace = "loogle:30,4096,20,128";
 constexpr std::uint64_t long_trace_requests = 600;
@@ -125,8 +123,7 @@ TEST_CASE("a client killed during a replay leaves nothing behind") {
   config["storage"]["high_watermark"] = 0;
   serving_node node(write_config(scratch.path(), config));
   {
-    process client(
-        replay_command({"--attach", node.address(), "--trace", "loogle:400,4096,20,128", "--concurrency", "3"}));
+    process client(replay_command({"--attach", node.address(), "--trace", endless_trace, "--concurrency", "3"}));
     node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
     // Stopped at a moment when it holds something, which is nearly every moment.
     client.send(SIGSTOP);
@@ -231,9 +228,8 @@ TEST_CASE("frames that a disconnected client may access are not reused until its
   auto config = node_config(scratch.path(), shape);
   config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
   serving_node node(write_config(scratch.path(), config), quick_timeouts);
-  process client(
-      replay_command(arguments{"--attach", node.address(), "--trace", "loogle:400,4096,20,128", "--concurrency", "4"} +
-                     quick_timeouts));
+  process client(replay_command(arguments{"--attach", node.address(), "--trace", endless_trace, "--concurrency", "4"} +
+                                quick_timeouts));
   const auto pinned = [&] { return sum_of_metric(node, "troupe_memory_pinned_frames{"); };
   auto last = node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
   // The client is stopped while it holds pins, which is nearly every moment. The node may have read its last messages

@@ -183,7 +183,7 @@ TEST_CASE("C-3 an engine connects to the configured node and errors name it", "[
 TEST_CASE("C-13 SIGINT ends an engine replay cleanly", "[hazards]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), {.slots = 8192})));
-  process client(replay_command({"--engine", "--attach", node.address(), "--trace", "loogle:400,20480,20,128"}));
+  process client(replay_command({"--engine", "--attach", node.address(), "--trace", endless_trace}));
   node.wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 100; });
   client.send(SIGINT);
   const auto x = result_of(client);

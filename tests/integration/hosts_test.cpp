@@ -14,8 +14,6 @@ using stream = process::stream;
 namespace {
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
-/// Does not end before the test does.
-constexpr const char* endless_trace = "loogle:4000,4096,20,128";
 
 /// How soon a silent peer counts as dead.
 const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms", "--set", "caf.connection_timeout=1 s"};

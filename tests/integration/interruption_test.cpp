@@ -17,8 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* endless_trace = "loogle:4000,20480,20,128";
-
 /// A node of its own, in this directory.
 launch own_node_replay(const scratch_directory& scratch, const std::string& trace) {
   auto out = program_with({"replay", "--trace", trace, "--page-bytes", "4096", "--capacity-pages", "2048"});

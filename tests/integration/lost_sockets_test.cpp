@@ -41,7 +41,7 @@ TEST_CASE("sockets and lock removed under a running node are created again and w
   serving_node node(config);
   const auto status = [&] { return run(program_with({"status", data.string()})).code; };
   CHECK(status() == 0);
-  process connected(replay_command({"--attach", node.address(), "--trace", "loogle:4000,4096,20,128"}));
+  process connected(replay_command({"--attach", node.address(), "--trace", endless_trace}));
   node.wait_for_statistics([](const auto& s) { return s.clients == 1 && s.keys > 100; });
   std::ptrdiff_t after_first = 0;
   for (int round = 0; round < 3; ++round) {

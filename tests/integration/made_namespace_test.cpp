@@ -278,8 +278,8 @@ TEST_CASE("namespaces are listed and removed on the command line") {
   CHECK(as_json.at("namespaces").at(0).at("keys") == block_count);
   {
     const auto before = node.log_mark();
-    process engine(replay_command({"--attach", node.address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
-                                   "1", "--namespace", "mine"}));
+    process engine(replay_command(
+        {"--attach", node.address(), "--trace", endless_trace, "--concurrency", "1", "--namespace", "mine"}));
     node.wait_for_log("to namespace 'mine'", before);
     const auto refused = troupe({"remove-namespace", "mine"});
     CHECK(refused.code == 1);
@@ -454,8 +454,8 @@ TEST_CASE("a client's namespace is removed with its files and stays removed") {
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 404);
   }
   SECTION("by force, while clients are attached") {
-    process engine(replay_command({"--attach", node->address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
-                                   "1", "--make-namespace", ns}));
+    process engine(replay_command(
+        {"--attach", node->address(), "--trace", endless_trace, "--concurrency", "1", "--make-namespace", ns}));
     node->program().wait_for_line(process::stream::err, "namespace made: 'mine'");
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 409);
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);

@@ -105,7 +105,7 @@ TEST_CASE("a node drains while a client is active") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.slots = 4096});
   serving_node node(write_config(scratch.path(), config));
-  process client(replay_command({"--attach", node.address(), "--trace", "loogle", "--attach-limit", "1"}));
+  process client(replay_command({"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "1"}));
   node.wait_for_statistics([](const auto& x) { return x.keys > 500; });
   CHECK(node.stop() == 0);
   const auto outcome = result_of(client);

@@ -164,6 +164,10 @@ void check_clean(const replay_outcome& x, const node_shape& shape);
 /// False, with a word, where this was built without UCX, or runs without it.
 bool there_is_ucx();
 
+/// A trace that no replay ends within a test: for clients that must still be working when something happens to them.
+/// How fast a machine is may decide nothing there.
+inline constexpr const char* endless_trace = "loogle:4000,20480,20,128";
+
 /// The prediction of the cache model for a trace, given as for `--trace`.
 expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity = {},
                        std::optional<std::size_t> limit = {});
