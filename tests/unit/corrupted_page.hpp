@@ -29,8 +29,11 @@ public:
       return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     volatile auto* const last = bytes_ + size_ - 1;
-    for (;;)
-      *last = *last ^ std::byte{1};
+    // Without rests it may never see what others write there: a processor reads back its own last write, and the byte
+    // never has the right value again.
+    for (;; ::usleep(100))
+      for (int i = 0; i < 20'000; ++i)
+        *last = *last ^ std::byte{1};
   }
   corrupted_page(const corrupted_page&) = delete;
   corrupted_page& operator=(const corrupted_page&) = delete;
