@@ -40,6 +40,9 @@ std::string namespace_spec::identity_text() const {
   append(out, "dtype", dtype);
   append(out, "layout", layout);
   append(out, "salt", salt);
+  // Left out without groups: identities of stored pages never change.
+  if (!group_of.empty())
+    append(out, "group_of", group_of);
   append(out, "world_size", std::to_string(world_size));
   append(out, "layers", std::to_string(geometry.layers));
   append(out, "parts", std::to_string(geometry.parts));

@@ -82,6 +82,9 @@ struct namespace_spec {
   /// The order of bytes inside a page; see docs/page-format.md.
   std::string layout = "layer-part-head-token";
   std::string salt;
+  /// The same text in the namespaces of all groups of layers of a model that has several, and in no others: a digest of
+  /// all of them. Empty where the model has one group.
+  std::string group_of;
   std::uint32_t world_size = 1;
   kv_geometry geometry;
 
@@ -96,7 +99,7 @@ struct namespace_spec {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, namespace_spec& x) {
-  return f(x.name, x.model, x.revision, x.dtype, x.layout, x.salt, x.world_size, x.geometry);
+  return f(x.name, x.model, x.revision, x.dtype, x.layout, x.salt, x.group_of, x.world_size, x.geometry);
 }
 
 } // namespace troupe

@@ -336,6 +336,8 @@ void describe(Visitor& v, namespace_spec& c) {
   v.required("dtype", c.dtype, choice{dtypes}, "The type of the elements of the KV cache.");
   v.field("layout", c.layout, choice{layouts}, "The order of bytes inside a page.");
   v.field("salt", c.salt, free_text, "Separates pages that would be equal otherwise, such as those of two tenants.");
+  v.field("group_of", c.group_of, free_text,
+          "Equal in the namespaces of a model's groups of layers, as engines name it; empty with one group.");
   v.field("world_size", c.world_size, whole{1, max_ranks},
           "Ranks that must hold a block before it is complete; needs as many `storage.ranks`.");
   v.group("kv_cache", c.geometry, "The shape of one rank's share of a block, which is a page.");

@@ -24,6 +24,8 @@ constexpr std::uint8_t namespace_with_origin = 3;
 /// The same, for a namespace that a client made. It is written for these only, so that builds that do not know it
 /// refuse nothing else.
 constexpr std::uint8_t namespace_of_client = 4;
+/// The same, for one of a model's groups of layers: written for these only.
+constexpr std::uint8_t namespace_of_group = 5;
 
 constexpr std::size_t digest_bytes = 16;
 constexpr std::size_t namespace_key_bytes = 1 + digest_bytes;
@@ -228,7 +230,8 @@ void append_value(std::string& out, const node_identity& record) {
 }
 
 void append_value(std::string& out, const namespace_record& record) {
-  append_little(out, record.origin == stored_origin::client ? namespace_of_client : namespace_with_origin);
+  const auto without_group = record.origin == stored_origin::client ? namespace_of_client : namespace_with_origin;
+  append_little(out, record.spec.group_of.empty() ? without_group : namespace_of_group);
   append_little(out, static_cast<std::uint8_t>(record.mode));
   append_little(out, static_cast<std::uint8_t>(record.slot_index ? 1 : 0));
   append_little(out, record.max_ranks);
@@ -240,6 +243,8 @@ void append_value(std::string& out, const namespace_record& record) {
   append_geometry(out, spec.geometry);
   append_further(out, spec.geometry.further);
   append_little(out, static_cast<std::uint8_t>(record.origin));
+  if (!spec.group_of.empty())
+    append_text(out, spec.group_of);
 }
 
 void append_value(std::string& out, const rank_record& record) {
@@ -314,8 +319,8 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
   record.id = byte_reader(key.substr(1)).big_digest<namespace_id>();
   byte_reader in(value);
   const auto version = in.little<std::uint8_t>();
-  if ((version < uniform_namespace || version > namespace_of_client) && !value.empty())
-    return wrong_version(key, version, namespace_of_client);
+  if ((version < uniform_namespace || version > namespace_of_group) && !value.empty())
+    return wrong_version(key, version, namespace_of_group);
   const auto mode = in.little<std::uint8_t>();
   record.mode = static_cast<world_size_mode>(mode);
   const auto slot_index = in.little<std::uint8_t>();
@@ -332,8 +337,11 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
     spec.geometry.further = read_further(in);
   const auto origin = version >= namespace_with_origin ? in.little<std::uint8_t>() : std::uint8_t{0};
   record.origin = static_cast<stored_origin>(origin);
+  if (version == namespace_of_group)
+    spec.group_of = in.text();
   if (!in.ended_well() || mode > static_cast<std::uint8_t>(world_size_mode::automatic) || slot_index > 1 ||
-      origin > static_cast<std::uint8_t>(version == namespace_of_client ? stored_origin::client : stored_origin::api))
+      origin > static_cast<std::uint8_t>(version >= namespace_of_client ? stored_origin::client : stored_origin::api) ||
+      (version == namespace_of_group && spec.group_of.empty()))
     return wrong_value(key, value);
   return record;
 }

@@ -65,6 +65,11 @@ std::string salt_of(std::string_view layout, std::string_view hash_algorithm, st
   return digest_text(out);
 }
 
+/// The name of a namespace to which the engine gives none.
+std::string name_of(const namespace_spec& ns) {
+  return "engine-" + to_string(ns.id()).substr(0, 16);
+}
+
 /// Describes `bytes` per token as heads × head size × bytes of an element, within the bounds of geometries.
 result<kv_layer_shape> opaque_shape(std::uint64_t bytes) {
   kv_layer_shape out;
@@ -319,7 +324,7 @@ result<namespace_terms> namespace_of(const troupe_namespace* ns, std::uint32_t w
   out.layout = shape->opaque_block_bytes != 0 ? layout_of_whole_blocks : layout_of_elements;
   out.salt = salt_of(texts[4], texts[5], texts[3] == out.dtype ? std::string_view{} : texts[3], texts[6]);
   out.world_size = x->world_size == 0 ? world_size : x->world_size;
-  out.name = texts[0].empty() ? "engine-" + to_string(out.id()).substr(0, 16) : std::string(texts[0]);
+  out.name = texts[0].empty() ? name_of(out) : std::string(texts[0]);
   return namespace_terms{std::move(out), shape->opaque_block_bytes};
 }
 
@@ -365,6 +370,37 @@ result<void> add_group(const troupe_group& said, const connector::engine_options
   return {};
 }
 
+/// Puts all groups into the identity of each. So pages of an engine with other groups are never combined with these,
+/// and the node knows which namespaces belong together.
+result<void> relate(connector::grouped_layout& layout) {
+  std::string all;
+  append(all, "page_tokens", std::to_string(layout.page_tokens));
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+    const auto& group = layout.groups[g];
+    const auto same = std::ranges::find(layout.groups, group.ns, &connector::page_group::ns);
+    if (same != layout.groups.begin() + static_cast<std::ptrdiff_t>(g))
+      return fail(errc::invalid_argument, "groups " + std::to_string(same - layout.groups.begin()) + " and " +
+                                              std::to_string(g) +
+                                              " have the same identity, so that one would read the pages of the "
+                                              "other: give each a namespace.layout of its own");
+    append(all, "namespace", to_string(group.ns));
+    append(all, "kind", std::to_string(static_cast<unsigned>(group.kind)));
+    append(all, "tokens", std::to_string(group.tokens));
+    append(all, "extra_tokens", std::to_string(group.extra_tokens));
+    append(all, "block_tokens", std::to_string(group.block_tokens));
+    append(all, "tables", std::to_string(group.tables.size()));
+  }
+  for (std::size_t g = 0; layout.groups.size() > 1 && g < layout.groups.size(); ++g) {
+    auto& ns = layout.namespaces[g];
+    const bool unnamed = ns.name == name_of(ns);
+    ns.group_of = digest_text(all);
+    layout.groups[g].ns = ns.id();
+    if (unnamed)
+      ns.name = name_of(ns);
+  }
+  return {};
+}
+
 } // namespace
 
 result<group_terms> groups_of(const troupe_groups* groups, const connector::engine_options& engine) {
@@ -389,6 +425,8 @@ result<group_terms> groups_of(const troupe_groups* groups, const connector::engi
       return tl::unexpected(added.error());
     at += group->size;
   }
+  if (auto related = relate(out.layout); !related)
+    return tl::unexpected(related.error());
   return out;
 }
 

@@ -41,7 +41,7 @@ extern "C" {
 
 /** Raised with each new function or member. While the library's soname, libtroupe.so.1, is the same, nothing in this
  * file is removed or changes its meaning. */
-#define TROUPE_INTERFACE_VERSION 3
+#define TROUPE_INTERFACE_VERSION 4
 
 /** The interface version of the loaded library. May be called at any time. */
 TROUPE_API uint32_t troupe_interface_version(void);
@@ -294,8 +294,9 @@ typedef struct troupe_group {
    * those of the second one, … */
   uint32_t table_count;
   const uint32_t* tables;
-  /** The group's namespace. Its identity must contain all groups of the engine. Its geometry counts blocks as tokens:
-   * `page_tokens` is the number of blocks of a page. Required. */
+  /** The group's namespace. All groups of the engine become a part of its identity; which layers are in which group does
+   * not, unless `layout` says so. Two groups with the same identity are invalid_argument. Its geometry counts blocks as
+   * tokens: `page_tokens` is the number of blocks of a page. Required. */
   const troupe_namespace* ns;
 } troupe_group;
 
@@ -307,6 +308,10 @@ typedef struct troupe_groups {
   const troupe_group* groups;
   size_t count;
 } troupe_groups;
+
+/** As `troupe_namespace_identity`, for the namespace of one of the groups, by its position. `engine` is required. */
+TROUPE_API int32_t troupe_group_identity(const troupe_groups* groups, const troupe_engine* engine, size_t group,
+                                         char identity[33], const char** name, troupe_error* error);
 
 /* -------------------------------------------------------------------------------------------------- scheduler half */
 

@@ -125,7 +125,8 @@ accepted<create_body> read_create(const request& r) {
       (read = into(spec.revision, x, "revision", config::free_text)) &&
       (read = into(spec.dtype, x, "dtype", config::free_text)) &&
       (read = into(spec.layout, x, "layout", config::some_text)) &&
-      (read = into(spec.salt, x, "salt", config::free_text)) && (read = into(spec.geometry, x)) &&
+      (read = into(spec.salt, x, "salt", config::free_text)) &&
+      (read = into(spec.group_of, x, "group_of", config::free_text)) && (read = into(spec.geometry, x)) &&
       (read = into(options.automatic, x, "automatic")) && (read = into(options.slot_index, x, "slot_index")) &&
       (read = number_into(options.max_ranks, x, "max_ranks", 1, std::numeric_limits<std::uint16_t>::max()));
   if (!all)

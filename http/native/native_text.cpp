@@ -43,6 +43,8 @@ void append_namespace(std::string& out, const namespace_info& x, const caller& r
   m.add("revision", x.spec.revision).add("dtype", x.spec.dtype).add("layout", x.spec.layout);
   if (reader.may_see_salts())
     m.add("salt", x.spec.salt);
+  if (!x.spec.group_of.empty())
+    m.add("group_of", x.spec.group_of);
   m.add("world_size", x.spec.world_size);
   append_geometry(m.key("kv_cache"), x.spec.geometry);
   m.add("page_bytes", x.spec.geometry.page_bytes()).add("automatic", x.options.automatic);

@@ -78,7 +78,9 @@ class Groups:
 
     def identity(self, engine):
         """Digest and name of the first group's namespace, which stands for all."""
-        return self.namespaces[0].identity(engine)
+        digest, name = (ctypes.c_char * 33)(), ctypes.c_char_p()
+        call("troupe_group_identity", ctypes.byref(self.struct), ctypes.byref(engine), 0, digest, ctypes.byref(name))
+        return digest.value.decode(), name.value.decode()
 
 
 def create(kind, connected, ns, *arguments):

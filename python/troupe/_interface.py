@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 # The version that this package needs: an older library is refused.
-INTERFACE_VERSION = 3
+INTERFACE_VERSION = 4
 
 KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
 DISK_HITS_ALWAYS, DISK_HITS_WHEN_FASTER, DISK_HITS_NEVER = 0, 1, 2
@@ -145,6 +145,7 @@ CALLS = {
     "troupe_connect": [POINTER(ConnectOptions), POINTER(HANDLE)],
     "troupe_set_log_level": [c_char_p],
     "troupe_namespace_identity": [POINTER(Namespace), POINTER(Engine), c_char * 33, POINTER(c_char_p)],
+    "troupe_group_identity": [POINTER(Groups), POINTER(Engine), c_size_t, c_char * 33, POINTER(c_char_p)],
     "troupe_scheduler_create": [HANDLE, POINTER(Namespace), POINTER(Engine), POINTER(HANDLE)],
     "troupe_scheduler_create_groups": [HANDLE, POINTER(Groups), POINTER(Engine), POINTER(HANDLE)],
     "troupe_scheduler_shutdown": [HANDLE],

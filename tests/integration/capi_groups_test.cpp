@@ -1,5 +1,6 @@
 #include "tests/catch.hpp"
 #include "tests/integration/capi_engine.hpp"
+#include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"
 #include "tests/patience.hpp"
 
@@ -413,6 +414,47 @@ TEST_CASE("a load of groups fails as a whole when the node is lost, and the requ
   CHECK(node->stop() == 0);
 }
 
+TEST_CASE("the identity of a group contains all groups, and the node knows that they belong together", "[capi]") {
+  const scratch_directory scratch;
+  auto config = plain_node(scratch);
+  config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
+  serving_node node(write_config(scratch.path(), config));
+  const auto identity = [](const std::vector<shape_of_group>& shapes, std::size_t group) {
+    const group_terms terms(shapes);
+    std::array<char, 33> digits{};
+    const char* name = nullptr;
+    call(troupe_group_identity, &terms.all, &terms.engine, group, digits.data(), &name);
+    CHECK(name == shapes[group].name);
+    return std::string(digits.data());
+  };
+  const auto shapes = three_groups();
+  const auto changed = [&](auto change) {
+    auto x = three_groups();
+    change(x);
+    return identity(x, 0);
+  };
+  CHECK(changed([](auto&) {}) == identity(shapes, 0));
+  CHECK(changed([](auto& x) { x.pop_back(); }) != identity(shapes, 0));
+  CHECK(changed([](auto& x) { x[1].tokens = 64; }) != identity(shapes, 0));
+  CHECK(changed([](auto& x) { x[2].block_bytes = 640; }) != identity(shapes, 0));
+  CHECK(changed([](auto& x) { std::swap(x[1], x[2]); }) != identity(shapes, 0));
+  const group_terms terms(shapes);
+  std::array<char, 33> digits{};
+  CHECK(said_by(troupe_group_identity, &terms.all, &terms.engine, 3U, digits.data(), nullptr).code ==
+        TROUPE_OUT_OF_RANGE);
+
+  const auto connection = connect_to(node.address());
+  const hybrid_engine engine(connection.get(), shapes);
+  std::set<std::string> wholes;
+  for (std::size_t g = 0; g < shapes.size(); ++g) {
+    const auto shown = nlohmann::json::parse(http(node, "GET", "/v1/namespaces/" + shapes[g].name).body);
+    CHECK(shown.at("id") == identity(shapes, g));
+    wholes.insert(shown.at("group_of").get<std::string>());
+  }
+  CHECK(wholes.size() == 1);
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("groups that contradict each other are refused with a sentence", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
@@ -432,6 +474,11 @@ TEST_CASE("groups that contradict each other are refused with a sentence", "[cap
   CHECK(refused([](auto& x) { x[1].kind = 9; }).find("9 is unknown") != std::string::npos);
   CHECK(refused([](auto& x) { x.clear(); }).find("no groups") != std::string::npos);
   CHECK(refused([](auto& x) { x[0].tables.clear(); }).find("block table") != std::string::npos);
+  const auto alike = refused([](auto& x) {
+    x[2] = x[0];
+    x[2].tables = {3};
+  });
+  CHECK(alike.find("groups 0 and 2 have the same identity") != std::string::npos);
   group_terms terms(three_groups());
   terms.engine.synchronous_loads = 1;
   troupe_scheduler* scheduler = nullptr;

@@ -67,7 +67,12 @@ class with_groups(unittest.TestCase):
             self.layouts = [group.ns.contents.layout for group in groups.groups[:groups.count]]
             return 0
 
+        def identity_of_group(groups, engine, number, digest, name):
+            digest.value, name.value = b"1" * 32, groups.groups[number].ns.contents.name
+            return 0
+
         self.library.answers["troupe_namespace_identity"] = identity
+        self.library.answers["troupe_group_identity"] = identity_of_group
         self.library.answers["troupe_scheduler_create_groups"] = created
         self.library.answers["troupe_worker_create_groups"] = created
         fake_vllm.platform.cpu = True

@@ -84,6 +84,7 @@ TEST_CASE("every field that changes pages changes the identity", "[base][namespa
       {"dtype", [](namespace_spec& x) { x.dtype = "float16"; }},
       {"layout", [](namespace_spec& x) { x.layout = "token-layer-part-head"; }},
       {"salt", [](namespace_spec& x) { x.salt = "tenant-7"; }},
+      {"group_of", [](namespace_spec& x) { x.group_of = "a digest"; }},
       {"world_size", [](namespace_spec& x) { x.world_size = 4; }},
       {"layers", [](namespace_spec& x) { x.geometry.layers = 33; }},
       {"parts", [](namespace_spec& x) { x.geometry.parts = 1; }},

@@ -114,10 +114,12 @@ TEST_CASE("stored records are read back unchanged", "[store]") {
   run.epoch = ~0ULL;
   run.next_epoch = 1;
   check_round_trip(run, decode_identity);
-  for (const auto origin :
-       {stored_origin::unknown, stored_origin::config, stored_origin::protocol, stored_origin::api}) {
+  for (const auto origin : {stored_origin::unknown, stored_origin::config, stored_origin::protocol, stored_origin::api,
+                            stored_origin::client}) {
     auto made = mixed_namespace();
     made.origin = origin;
+    check_round_trip(made, decode_namespace);
+    made.spec.group_of = "all groups of layers";
     check_round_trip(made, decode_namespace);
   }
 }
@@ -205,11 +207,11 @@ TEST_CASE("truncated stored records and trailing bytes are refused", "[store]") 
 TEST_CASE("a stored record of a later version is refused with its version", "[store]") {
   const auto record = sample_namespace(1);
   auto value = value_of(record);
-  value[0] = 5;
+  value[0] = 6;
   const auto refused = decode_namespace(key_of(record), value);
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.error().code == errc::corrupt);
-  CHECK(missing(refused.error().text, {to_string(record.id), "version 5", "versions 1 to 4"}).empty());
+  CHECK(missing(refused.error().text, {to_string(record.id), "version 6", "versions 1 to 5"}).empty());
   auto identity = value_of(first_identity());
   identity[0] = 3;
   CHECK(missing(decode_identity(key_of(node_identity{}), identity).error().text, {"version 3", "versions 1 to 2"})
@@ -227,6 +229,14 @@ TEST_CASE("a stored record of a later version is refused with its version", "[st
   auto made = record;
   made.origin = store::stored_origin::client;
   CHECK(decode_namespace(key_of(made), value_of(made)) == made);
+  // Only namespaces of groups are written in a version that older builds do not read.
+  CHECK(value_of(made)[0] == 4);
+  made.spec.group_of = "x";
+  auto of_group = value_of(made);
+  CHECK(of_group[0] == 5);
+  of_group.resize(of_group.size() - 5);
+  CHECK_FALSE(decode_namespace(key_of(made), of_group).has_value());
+  CHECK_FALSE(decode_namespace(key_of(made), of_group + bytes({0, 0, 0, 0})).has_value());
 }
 
 TEST_CASE("stored keys are ordered by table, namespace, digest and rank", "[store]") {

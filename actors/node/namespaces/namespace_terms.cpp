@@ -54,6 +54,7 @@ std::string differing_parts(const namespace_spec& a, const namespace_spec& b) {
   compare(a.dtype == b.dtype, "dtype");
   compare(a.layout == b.layout, "layout");
   compare(a.salt == b.salt, "salt");
+  compare(a.group_of == b.group_of, "group_of");
   compare(a.world_size == b.world_size, "world_size");
   compare(a.geometry == b.geometry, "kv_cache");
   return out;

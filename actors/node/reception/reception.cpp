@@ -56,7 +56,7 @@ reception::behavior_type reception::make_behavior() {
         if (!link || !current_sender() || current_sender()->node() != link.node())
           return to_caf(error{errc::invalid_argument, "the handle in the attach request belongs to another process"});
         const auto& ns = wanted.ns;
-        for (const auto* text : {&ns.name, &ns.model, &ns.revision, &ns.dtype, &ns.layout, &ns.salt})
+        for (const auto* text : {&ns.name, &ns.model, &ns.revision, &ns.dtype, &ns.layout, &ns.salt, &ns.group_of})
           if (text->size() > name_bytes_max)
             return to_caf(error{errc::limit_exceeded, "each text of a namespace may have at most " +
                                                           std::to_string(name_bytes_max) + " bytes; one has " +

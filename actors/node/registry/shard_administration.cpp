@@ -50,6 +50,7 @@ std::string differences(const namespace_spec& ours, const namespace_spec& theirs
   append_difference(out, "dtype", ours.dtype, theirs.dtype);
   append_difference(out, "layout", ours.layout, theirs.layout);
   append_difference(out, "salt", ours.salt, theirs.salt);
+  append_difference(out, "group_of", ours.group_of, theirs.group_of);
   append_difference(out, "world_size", ours.world_size, theirs.world_size);
   append_difference(out, "layers", ours.geometry.layers, theirs.geometry.layers);
   append_difference(out, "parts", ours.geometry.parts, theirs.geometry.parts);
