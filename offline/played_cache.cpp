@@ -17,19 +17,23 @@ constexpr auto slot_patience = std::chrono::seconds(1);
   throw std::logic_error("the rules of a node have refused what no client would ask");
 }
 
-} // namespace
-
-played_cache::played_cache(const options& how) {
+/// The identity of a group's namespace.
+namespace_spec spec_of(const played_cache::options& how, std::size_t group) {
   namespace_spec spec;
   spec.name = "played";
   spec.world_size = how.ranks;
-  const auto slots = static_cast<std::uint32_t>(how.capacity);
+  if (how.group_capacities.empty())
+    return spec;
+  spec.name += std::to_string(group);
+  spec.layout = "group " + std::to_string(group);
+  spec.group_of = how.groups_related ? "all" : "";
+  return spec;
+}
+
+} // namespace
+
+played_cache::played_cache(const options& how) {
   constexpr auto no_limit = std::numeric_limits<std::uint32_t>::max();
-  auto allocator = options_for_slots(slots, how.low_watermark, how.high_watermark);
-  allocator.max_parked = no_limit; // a prompt may have keys in every shard
-  for (rank_number rank = 0; rank < how.ranks; ++rank)
-    ranks_.push_back({allocator_state(allocator), eviction_shares(how.shards)});
-  ns_ = spec.id();
   for (std::uint32_t i = 0; i < how.shards; ++i) {
     registry_options rules;
     rules.shard = i;
@@ -38,12 +42,25 @@ played_cache::played_cache(const options& how) {
     rules.eviction = how.policy;
     // Recorded prompts may be longer than clients of a node may send at once.
     rules.max_batch = rules.max_lease_keys = rules.max_reserved_pages = no_limit;
-    auto& shard = shards_.emplace_back(std::make_unique<registry_state>(rules));
-    if (!shard->add_namespace(spec))
-      refused();
+    shards_.push_back(std::make_unique<registry_state>(rules));
+  }
+  const auto capacities = how.group_capacities.empty() ? std::vector{how.capacity} : how.group_capacities;
+  for (std::size_t group = 0; group < capacities.size(); ++group) {
+    const auto spec = spec_of(how, group);
+    const auto slots = static_cast<std::uint32_t>(capacities[group]);
+    auto& part = groups_.emplace_back();
+    part.ns = spec.id();
+    auto allocator = options_for_slots(slots, how.low_watermark, how.high_watermark);
+    allocator.max_parked = no_limit; // a prompt may have keys in every shard
     for (rank_number rank = 0; rank < how.ranks; ++rank)
-      if (!shard->add_rank(ns_, rank, slots))
+      part.ranks.push_back({allocator_state(allocator), eviction_shares(how.shards)});
+    for (auto& shard : shards_) {
+      if (!shard->add_namespace(spec))
         refused();
+      for (rank_number rank = 0; rank < how.ranks; ++rank)
+        if (!shard->add_rank(part.ns, rank, slots))
+          refused();
+    }
   }
 }
 
@@ -66,7 +83,7 @@ ticket played_cache::begin() {
 void played_cache::end(ticket lease, std::span<const key_digest> kept_there) {
   const auto split = parts(kept_there, 0, kept_there.size());
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    release_request request{ns_, lease, 0};
+    release_request request{ns(), lease, 0};
     for (const auto i : split[s])
       request.kept_there.items.push_back(kept_there[i]);
     if (!shards_[s]->release(request, now_))
@@ -75,7 +92,7 @@ void played_cache::end(ticket lease, std::span<const key_digest> kept_there) {
 }
 
 void played_cache::learn_reuse(std::uint32_t shard, const reuse_counts& counts) {
-  if (!shards_[shard]->learn_reuse({ns_, {counts.numbers()}}))
+  if (!shards_[shard]->learn_reuse({ns(), {counts.numbers()}}))
     refused();
 }
 
@@ -98,7 +115,7 @@ std::size_t played_cache::match(std::span<const key_digest> keys, ticket lease, 
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
       continue;
-    match_request request{ns_, lease, std::chrono::seconds(60), {}};
+    match_request request{ns(), lease, std::chrono::seconds(60), {}};
     request.by_peer = by_peer;
     for (const auto i : split[s])
       request.keys.items.push_back(keys[i]);
@@ -108,55 +125,92 @@ std::size_t played_cache::match(std::span<const key_digest> keys, ticket lease, 
   }
   for (std::size_t s = 0; s < split.size(); ++s) {
     const auto keep = std::ranges::lower_bound(split[s], matched) - split[s].begin();
-    if (!shards_[s]->release({ns_, lease, static_cast<std::uint32_t>(keep)}, now_))
+    if (!shards_[s]->release({ns(), lease, static_cast<std::uint32_t>(keep)}, now_))
       refused();
   }
   return matched;
 }
 
-void played_cache::load(std::span<const key_digest> keys, std::size_t matched) {
-  const auto split = parts(keys, 0, matched);
+std::vector<std::uint8_t> played_cache::find(std::span<const key_digest> keys, ticket lease, std::uint32_t group) {
+  const auto split = parts(keys, 0, keys.size());
+  std::vector<std::uint8_t> marks(keys.size());
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
       continue;
-    locate_request request{ns_, 0, next_ticket(), std::chrono::seconds(60), {}};
+    match_request request{groups_[group].ns, lease, std::chrono::seconds(60), {}};
+    request.each = true;
     for (const auto i : split[s])
       request.keys.items.push_back(keys[i]);
-    for (; request.rank < ranks_.size(); ++request.rank)
+    const auto found = shards_[s]->match(request, now_).value().found;
+    for (std::size_t n = 0; n < found.size(); ++n)
+      marks[split[s][n]] = found.items[n];
+  }
+  return marks;
+}
+
+void played_cache::use(std::span<const key_digest> keys, std::size_t first, std::size_t last, ticket lease,
+                       std::uint32_t group) {
+  const auto split = parts(keys, first, last);
+  for (std::size_t s = 0; s < split.size(); ++s) {
+    release_request request{groups_[group].ns, lease, 0};
+    for (const auto i : split[s])
+      request.retained.items.push_back(keys[i]);
+    if (!shards_[s]->release(request, now_))
+      refused();
+  }
+  load(keys, first, last, group);
+}
+
+void played_cache::end_in(ticket lease, std::uint32_t group) {
+  for (auto& shard : shards_)
+    if (!shard->release({groups_[group].ns, lease, 0}, now_))
+      refused();
+}
+
+void played_cache::load(std::span<const key_digest> keys, std::size_t first, std::size_t last, std::uint32_t group) {
+  const auto split = parts(keys, first, last);
+  for (std::size_t s = 0; s < split.size(); ++s) {
+    if (split[s].empty())
+      continue;
+    locate_request request{groups_[group].ns, 0, next_ticket(), std::chrono::seconds(60), {}};
+    for (const auto i : split[s])
+      request.keys.items.push_back(keys[i]);
+    for (; request.rank < groups_[group].ranks.size(); ++request.rank)
       if (!shards_[s]->locate(request, now_))
         refused();
-    if (!shards_[s]->release({ns_, request.lease, 0}, now_))
+    if (!shards_[s]->release({groups_[group].ns, request.lease, 0}, now_))
       refused();
   }
 }
 
 std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std::size_t first, std::size_t last,
-                                           page_origin origin) {
+                                           const saving& how) {
+  const auto& [ns, ranks] = groups_[how.group];
   const auto split = parts(keys, first, last);
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
       continue;
-    reserve_request request{ns_, 0, next_ticket(), std::chrono::seconds(60), {}, {}};
+    reserve_request request{ns, 0, next_ticket(), std::chrono::seconds(60), {}, {}};
     for (const auto i : split[s]) {
       request.keys.items.push_back(keys[i]);
-      request.parents.items.push_back(i > 0 ? keys[i - 1] : key_digest{});
+      request.parents.items.push_back(how.chained && i > 0 ? keys[i - 1] : key_digest{});
     }
     // All ranks send their requests before any of them is answered.
-    for (; request.rank < ranks_.size(); ++request.rank)
-      begin_write(s, request);
+    for (; request.rank < ranks.size(); ++request.rank)
+      begin_write(s, how.group, request);
     settle();
   }
   // Leased keys and keys that are being written cannot be evicted. A request that waits for their slots gets the free
   // ones at its deadline, perhaps none.
   for (; answered_ < writes_.size(); settle()) {
     now_ += slot_patience;
-    for (auto& rank : ranks_)
+    for (auto& rank : groups_[how.group].ranks)
       rank.allocator.tick(now_);
   }
   std::vector<key_digest> made;
   for (const auto& write : writes_) {
-    finish_request finish{ns_, write.request.rank, write.request.ticket, {}};
-    finish.origin = origin;
+    finish_request finish{ns, write.request.rank, write.request.ticket, {}};
+    finish.origin = how.origin;
     for (std::size_t i = 0; i < write.request.keys.size(); ++i)
       if (write.results[i].code() == errc::ok) {
         finish.pages.items.push_back({write.request.keys[i], write.results[i].where});
@@ -173,15 +227,19 @@ std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std
   return made;
 }
 
-void played_cache::begin_write(std::size_t shard, reserve_request request) {
+void played_cache::begin_write(std::size_t shard, std::uint32_t group, reserve_request request) {
   const auto plan = shards_[shard]->begin_reserve(request, now_).value();
   if (plan.what != reserve_plan::kind::needs_slots)
     return;
-  auto& allocator = ranks_[request.rank].allocator;
+  auto& allocator = groups_[group].ranks[request.rank].allocator;
   writes_.push_back({shard, plan.plan, std::move(request), {}});
   const auto rank = writes_.back().request.rank;
   allocator.take(writes_.size() - 1, plan.slots_needed, now_ + slot_patience, now_);
-  collect(rank);
+  collect(group, rank);
+}
+
+std::uint32_t played_cache::group_of(const namespace_id& ns) const {
+  return static_cast<std::uint32_t>(std::ranges::find(groups_, ns, &group_part::ns) - groups_.begin());
 }
 
 /// Handles the allocator's answer to a write. The only place where results arrive: one for each key, whatever was
@@ -202,20 +260,21 @@ bool played_cache::deliver(registry_state& from) {
     if (!shards_[x.shard]->count_children(x.request, now_))
       refused();
   for (const auto& x : out.slots) {
-    auto& rank = ranks_[x.rank];
+    const auto group = group_of(x.ns);
+    auto& rank = groups_[group].ranks[x.rank];
     rank.allocator.publish(x.publish.slots.items);
     rank.allocator.abort(x.abort.slots.items);
     rank.allocator.abort(x.unused.slots.items);
     rank.allocator.release(x.release.slots.items);
     rank.shares.released(x.release.progress);
-    collect(x.rank);
+    collect(group, x.rank);
   }
   return !out.empty();
 }
 
 /// Collects an allocator's messages. Eviction requests go to the shards later, with what it knows then.
-void played_cache::collect(rank_number rank) {
-  auto& [allocator, shares] = ranks_[rank];
+void played_cache::collect(std::uint32_t group, rank_number rank) {
+  auto& [allocator, shares] = groups_[group].ranks[rank];
   for (auto out = allocator.take_outbox(); !out.empty(); out = allocator.take_outbox()) {
     for (const auto& x : out.answers)
       granted(x);
@@ -223,10 +282,11 @@ void played_cache::collect(rank_number rank) {
     if (out.evict == 0)
       continue;
     auto& asked = evictions_.emplace_back();
+    asked.group = group;
     asked.rank = rank;
     const auto divided = shares.divide(out.evict);
     for (std::size_t s = 0; s < divided.size(); ++s)
-      asked.requests.push_back({ns_, rank, divided[s], shares.forced(), shares.seen(s)});
+      asked.requests.push_back({groups_[group].ns, rank, divided[s], shares.forced(), shares.seen(s)});
   }
 }
 
@@ -235,8 +295,9 @@ void played_cache::settle() {
     more = false;
     for (auto& shard : shards_)
       more = deliver(*shard) || more;
-    for (rank_number rank = 0; rank < ranks_.size(); ++rank)
-      collect(rank);
+    for (std::uint32_t group = 0; group < groups_.size(); ++group)
+      for (rank_number rank = 0; rank < groups_[group].ranks.size(); ++rank)
+        collect(group, rank);
     more = more || !evictions_.empty();
     for (; !evictions_.empty(); evictions_.pop_front())
       evict(evictions_.front());
@@ -244,7 +305,7 @@ void played_cache::settle() {
 }
 
 void played_cache::evict(const pending_eviction& what) {
-  auto& [allocator, shares] = ranks_[what.rank];
+  auto& [allocator, shares] = groups_[what.group].ranks[what.rank];
   std::uint64_t freed = 0;
   bool more = false;
   for (std::size_t s = 0; s < what.requests.size(); ++s) {
@@ -257,7 +318,7 @@ void played_cache::evict(const pending_eviction& what) {
     more = more || reply.more;
   }
   allocator.eviction_done(freed, more || shares.hopeful());
-  collect(what.rank);
+  collect(what.group, what.rank);
 }
 
 std::uint64_t played_cache::evicted_keys() const {

@@ -20,7 +20,7 @@
 namespace troupe::offline {
 
 /// A simulation of a node that processes the keys of requests one after the other: the real rules of registry shards
-/// and allocators, with one namespace, without actors, bytes or clocks.
+/// and allocators, with one namespace, or one for each group of layers, without actors, bytes or clocks.
 class played_cache {
 public:
   struct options {
@@ -35,6 +35,10 @@ public:
     std::uint64_t seed = 7;
     /// The world size. Ranks are filled and emptied together, so it hardly affects the hits.
     std::uint32_t ranks = 1;
+    /// The slots of each rank in the namespace of each group of layers, in place of `capacity`. Empty: one namespace.
+    std::vector<std::uint64_t> group_capacities = {};
+    /// Whether the namespaces of the groups know of each other, as those of one model do.
+    bool groups_related = true;
   };
 
   explicit played_cache(const options& how);
@@ -53,26 +57,50 @@ public:
   /// The number of leading keys that are found; leases them as well. `by_peer`: for another node.
   std::size_t match(std::span<const key_digest> keys, ticket lease, bool by_peer = false);
   /// Loads the first `matched` keys.
-  void load(std::span<const key_digest> keys, std::size_t matched);
+  void load(std::span<const key_digest> keys, std::size_t matched) { load(keys, 0, matched, 0); }
   /// Saves a half-open range of keys on all ranks; returns the keys that were new on the first one.
   std::vector<key_digest> save(std::span<const key_digest> keys, std::size_t first, std::size_t last,
-                               page_origin origin = page_origin::client);
+                               page_origin origin = page_origin::client) {
+    return save(keys, first, last, {.origin = origin});
+  }
   /// `kept_there`: the keys under the lease of which another node has made pages, and keeps them.
   void end(ticket lease, std::span<const key_digest> kept_there = {});
 
+  // -- with several groups, each with a lease of its own
+
+  /// Leases every key that is found in the group, and marks it.
+  std::vector<std::uint8_t> find(std::span<const key_digest> keys, ticket lease, std::uint32_t group);
+  /// Keeps the lease on a half-open range of keys, which is a use, and loads them; gives back the rest.
+  void use(std::span<const key_digest> keys, std::size_t first, std::size_t last, ticket lease, std::uint32_t group);
+  /// Ends what is left of the lease in the group.
+  void end_in(ticket lease, std::uint32_t group);
+  struct saving {
+    page_origin origin = page_origin::client;
+    std::uint32_t group = 0;
+    /// Whether each key has the one before it as parent: not in the group of a window or of states.
+    bool chained = true;
+  };
+  std::vector<key_digest> save(std::span<const key_digest> keys, std::size_t first, std::size_t last,
+                               const saving& how);
+
   timestamp now() const noexcept { return now_; }
   /// Free slots of a rank.
-  std::uint64_t free_slots(rank_number rank) const { return ranks_[rank].allocator.stats().free; }
+  std::uint64_t free_slots(rank_number rank) const { return groups_[0].ranks[rank].allocator.stats().free; }
   std::uint64_t evicted_keys() const;
   std::uint32_t shards() const noexcept { return static_cast<std::uint32_t>(shards_.size()); }
-  const namespace_id& ns() const noexcept { return ns_; }
-  result<reuse_reply> report_reuse(std::uint32_t shard) const { return shards_[shard]->report_reuse({ns_}); }
+  const namespace_id& ns() const noexcept { return groups_[0].ns; }
+  result<reuse_reply> report_reuse(std::uint32_t shard) const { return shards_[shard]->report_reuse({ns()}); }
   void learn_reuse(std::uint32_t shard, const reuse_counts& counts);
 
 private:
   struct rank_part {
     allocator_state allocator;
     eviction_shares shares;
+  };
+
+  struct group_part {
+    namespace_id ns;
+    std::vector<rank_part> ranks;
   };
 
   /// A request for slots, until it is committed.
@@ -86,6 +114,7 @@ private:
 
   /// The evictions that an allocator has requested from the shards, one request each; empty ones are not sent.
   struct pending_eviction {
+    std::uint32_t group = 0;
     rank_number rank = 0;
     std::vector<evict_request> requests;
   };
@@ -94,16 +123,17 @@ private:
   std::uint32_t owner_of(const key_digest& key) const;
   std::vector<std::vector<std::size_t>> parts(std::span<const key_digest> keys, std::size_t first,
                                               std::size_t last) const;
-  void begin_write(std::size_t shard, reserve_request request);
+  void load(std::span<const key_digest> keys, std::size_t first, std::size_t last, std::uint32_t group);
+  std::uint32_t group_of(const namespace_id& ns) const;
+  void begin_write(std::size_t shard, std::uint32_t group, reserve_request request);
   void granted(const take_answer& answer);
   bool deliver(registry_state& from);
   void settle();
-  void collect(rank_number rank);
+  void collect(std::uint32_t group, rank_number rank);
   void evict(const pending_eviction& what);
 
-  std::vector<rank_part> ranks_;
+  std::vector<group_part> groups_;
   std::vector<std::unique_ptr<registry_state>> shards_;
-  namespace_id ns_;
   timestamp now_{std::chrono::seconds(1)};
   std::uint64_t sequence_ = 0;
   std::deque<pending_eviction> evictions_;
