@@ -156,8 +156,8 @@ void key_space::give_back(std::span<const entry_index> entries) {
     if (--e.leases > 0)
       continue;
     // The order matters: withheld slots are released while the entry still exists.
-    chance_ = true;
-    takes_awaited_ = false;
+    round_.chance = true;
+    round_.takes_awaited = false;
     e.made_under_lease = false;
     // Only now: the reader that fetched a transient key must be able to find and read it first.
     if (e.transient)
@@ -231,9 +231,9 @@ void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now
   if (freed >= wanted)
     return;
   // Awaited keys are evicted rather than refusing the request.
-  takes_awaited_ = true;
+  round_.takes_awaited = true;
   evict({rank, wanted - static_cast<std::uint32_t>(freed), looks, true}, now);
-  takes_awaited_ = false;
+  round_.takes_awaited = false;
 }
 
 entry_index key_space::find_or_admit(const key_digest& key, entry_index hint) {
@@ -262,6 +262,7 @@ void key_space::adopt_parent(entry_index i, const key_digest& parent, entry_inde
     change_children(parent, 1);
   }
   table_.parent(i) = parent;
+  has_chains_ = true;
 }
 
 void key_space::change_children(const key_digest& parent, std::int64_t delta) {
@@ -295,8 +296,10 @@ bool key_space::add_children(const key_digest& key, std::int64_t delta) {
 }
 
 void key_space::note_childless(entry_index i) {
-  chance_ = true;
+  round_.chance = true;
   auto& e = table_.entry(i);
+  if (group_changes_ && e.live > 0)
+    group_changes_->ends.push_back(e.key);
   // It was not proposed since its last use, so its place in the policy is right.
   if (!e.awaits_children)
     return;
@@ -346,7 +349,7 @@ void key_space::unreserve(entry_index i, rank_number rank, slot_ref where, coars
   } else if (where.generation != 0) {
     outbox_.abort(rank, where);
   }
-  chance_ = true;
+  round_.chance = true;
   settle(i);
 }
 
@@ -363,7 +366,7 @@ bool key_space::make_live(entry_index i, rank_number rank, slot_ref where) {
   ++ranks_[rank].pages;
   ranks_[rank].cleared_slots = 0;
   assign_slot(i, rank, where.slot);
-  chance_ = true;
+  round_.chance = true;
   return e.live == 1;
 }
 

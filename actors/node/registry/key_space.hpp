@@ -240,6 +240,32 @@ public:
   /// younger keys would be evicted in their place.
   evict_reply evict(const eviction& what, coarse_time now);
 
+  // -- the namespaces of a model's other groups of layers, which have the same keys: `group_eviction`
+
+  /// What happened since the last call that decides what the pages of other groups are worth.
+  struct group_changes {
+    /// Keys that were evicted.
+    std::vector<key_digest> evicted;
+    /// Keys that lost their last child: the longest prefixes that are left.
+    std::vector<key_digest> ends;
+
+    bool empty() const noexcept { return evicted.empty() && ends.empty(); }
+  };
+
+  /// Whether changes are collected, for `take_group_changes`. Nothing is collected at first.
+  void collect_group_changes(bool wanted);
+  group_changes take_group_changes();
+
+  /// Whether keys have parents here, as in a group that needs the whole of a prefix.
+  bool has_chains() const noexcept { return has_chains_; }
+  bool has_page_of(const key_digest& key) const noexcept;
+  /// Whether the key has a page and no other key follows it.
+  bool ends_at(const key_digest& key) const noexcept;
+
+  /// Has the policy propose these keys before all others, until they are used, because no hit can need their pages
+  /// any more. Not those that are in use now. What holds a key holds it as before.
+  void no_hit_needs(std::span<const key_digest> keys);
+
   outbox_collector& outbox() noexcept { return outbox_; }
   /// Moves the contents of the outbox to `out`, and adds what allocators need to know about it.
   void drain_into(registry_outbox& out);
@@ -294,6 +320,29 @@ private:
     std::uint64_t withheld = 0;
     /// By slot: the entry it was assigned to last, plus one. Not cleared when the slot is released.
     chunked_array<std::uint32_t> assigned;
+  };
+
+  /// What is known from looking at keys that could not be evicted.
+  ///
+  /// Nothing can be evicted after a whole round without success and without a change. Remembering this saves a scan of
+  /// all keys for each request of an allocator that has no slots. A round is as many checks as the policy has entries,
+  /// because it proposes each entry before any of them again. A round may take several calls.
+  struct eviction_round {
+    /// Keys examined without success since the last eviction.
+    std::uint64_t in_vain = 0;
+    /// Whether any key may have become evictable meanwhile: a lease or a reservation ended, children were removed, a
+    /// page was published.
+    bool chance = true;
+    bool exhausted = false;
+    /// Whether some of the examined keys are awaited. They must be evictable when nothing else is. Otherwise pages that
+    /// arrived after a gap in their prefix, which no request can lease, would occupy all the room for seconds, and each
+    /// fetch would add more of them.
+    bool passed_over_awaited = false;
+    /// Whether awaited keys may be evicted too, because a whole round was without success. Holds until a key is evicted
+    /// that is not awaited, or a lease is released.
+    bool takes_awaited = false;
+    /// When the first of the examined keys is neither protected nor held by its children any more.
+    coarse_time first_unprotected = coarse_never;
   };
 
   static bool later(const withheld_slot& a, const withheld_slot& b) noexcept { return a.until > b.until; }
@@ -364,30 +413,16 @@ private:
   std::uint64_t evict_first_keys_ = 0;
   /// Entries about to be passed to `policy_->marked_evict_first`. Kept between calls for its memory.
   std::vector<entry_index> evict_first_entries_;
+  /// Null where changes are not collected.
+  std::unique_ptr<group_changes> group_changes_;
+  bool has_chains_ = false;
   lookup_counts lookups_;
 
   /// Entries with `awaits_children`.
   std::uint64_t awaiting_children_ = 0;
   /// Whether one of them was passed to `policy_->freed`, to be evicted next.
   bool freed_ = false;
-
-  /// `looked_in_vain_`: keys examined without success since the last eviction. `chance_`: whether any key may have
-  /// become evictable meanwhile (a lease or a reservation ended, children were removed, a page was published). Nothing
-  /// can be evicted after a whole round without success and without a change. Remembering this saves a scan of all keys
-  /// for each request of an allocator that has no slots. A round is as many checks as the policy has entries, because
-  /// it proposes each entry before any of them again. A round may take several calls.
-  std::uint64_t looked_in_vain_ = 0;
-  bool chance_ = true;
-  bool exhausted_ = false;
-  /// Whether some of the examined keys are awaited. They must be evictable when nothing else is. Otherwise pages that
-  /// arrived after a gap in their prefix, which no request can lease, would occupy all the room for seconds, and each
-  /// fetch would add more of them.
-  bool passed_over_awaited_ = false;
-  /// Whether awaited keys may be evicted too, because a whole round was without success. Holds until a key is evicted
-  /// that is not awaited, or a lease is released.
-  bool takes_awaited_ = false;
-  /// When the first of the examined keys is neither protected nor held by its children any more.
-  coarse_time first_unprotected_ = coarse_never;
+  eviction_round round_;
 };
 
 } // namespace troupe

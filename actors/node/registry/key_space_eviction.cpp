@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace troupe {
 
@@ -19,7 +20,7 @@ void key_space::mark_evict_first(entry_index i) noexcept {
   // Children do not keep it any more, so it may be evictable now.
   if (e.awaits_children)
     await_no_more(e);
-  chance_ = true;
+  round_.chance = true;
 }
 
 void key_space::unmark_evict_first(key_entry& e) noexcept {
@@ -53,6 +54,43 @@ void key_space::fetched(std::span<const entry_index> entries, bool as_transient,
   }
 }
 
+// -- other groups of layers -------------------------------------------------------------------------------------------
+
+void key_space::collect_group_changes(bool wanted) {
+  if (!wanted)
+    group_changes_.reset();
+  else if (!group_changes_)
+    group_changes_ = std::make_unique<group_changes>();
+}
+
+key_space::group_changes key_space::take_group_changes() {
+  return group_changes_ ? std::exchange(*group_changes_, {}) : group_changes{};
+}
+
+bool key_space::has_page_of(const key_digest& key) const noexcept {
+  const auto i = table_.find(key);
+  return i != no_entry && table_.entry(i).live > 0;
+}
+
+bool key_space::ends_at(const key_digest& key) const noexcept {
+  const auto i = table_.find(key);
+  return i != no_entry && table_.entry(i).live > 0 && table_.entry(i).children <= 0;
+}
+
+void key_space::no_hit_needs(std::span<const key_digest> keys) {
+  for (const auto& key : keys) {
+    const auto i = table_.find(key);
+    if (i == no_entry)
+      continue;
+    const auto& e = table_.entry(i);
+    // A request that has leased the key is about to use it, or to store the pages that it lacks.
+    if (e.live > 0 && e.leases == 0 && e.reserved == 0)
+      evict_first_entries_.push_back(i);
+  }
+  policy_->marked_evict_first(evict_first_entries_);
+  evict_first_entries_.clear();
+}
+
 // -- eviction -------------------------------------------------------------------------------------------------------
 
 key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcept {
@@ -61,7 +99,7 @@ key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcep
   if (e.leases > 0 || e.reserved > 0 || e.is_protected(now))
     return hold::other;
   // The request that fetched the key is about to lease it, unless nothing else can be evicted.
-  if (e.is_awaited(now) && !takes_awaited_)
+  if (e.is_awaited(now) && !round_.takes_awaited)
     return hold::awaited;
   // Parents come from clients, which may name keys in a cycle across shards and requests. So children hold a key only
   // for a limited time.
@@ -81,21 +119,23 @@ void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
     if (!e.held_back)
       e.protected_until = now & coarse_clock::last;
     e.held_back = true;
-    first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until + children_hold_);
+    round_.first_unprotected = std::min<coarse_time>(round_.first_unprotected, e.protected_until + children_hold_);
     return;
   }
-  passed_over_awaited_ = passed_over_awaited_ || by == hold::awaited;
+  round_.passed_over_awaited = round_.passed_over_awaited || by == hold::awaited;
   // An awaited key keeps its own time.
   if (e.is_awaited(now))
     return;
   e.held_back = false;
   // Another check can succeed when the protection ends.
   if (e.is_protected(now))
-    first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until);
+    round_.first_unprotected = std::min<coarse_time>(round_.first_unprotected, e.protected_until);
 }
 
 std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
   std::uint32_t freed = 0;
+  if (group_changes_)
+    group_changes_->evicted.push_back(table_.entry(i).key);
   for (const auto rank : ranks()) {
     const auto cell = table_.page(i, rank);
     if (!cell.live())
@@ -143,9 +183,9 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
   if (policy_->size() == 0)
     return reply;
   // Nothing has changed since a whole round without success, so another round would fail too.
-  if (exhausted_ && !chance_ && now < first_unprotected_)
+  if (round_.exhausted && !round_.chance && now < round_.first_unprotected)
     return reply;
-  exhausted_ = false;
+  round_.exhausted = false;
   reply.more = true;
   std::array<entry_index, key_table::group_keys> group;
   for (std::uint32_t looks = 0; reply.slots < wanted && looks < most_looks;) {
@@ -166,9 +206,9 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
       if (held == hold::none) {
         freed_ = false;
         // An ordinary key could be evicted, so awaited keys are safe again.
-        takes_awaited_ = takes_awaited_ && table_.entry(group[c]).is_awaited(now);
+        round_.takes_awaited = round_.takes_awaited && table_.entry(group[c]).is_awaited(now);
         reply.slots += remove_key(group[c], rank);
-        looked_in_vain_ = 0;
+        round_.in_vain = 0;
         // Its parent is evicted before the rest of the group.
         if (freed_) {
           ++looks;
@@ -178,20 +218,20 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
       }
       policy_->kept(group[c]);
       // A new round begins: what is recorded about a round starts from nothing.
-      if (looked_in_vain_ == 0) {
-        chance_ = false;
-        passed_over_awaited_ = false;
-        first_unprotected_ = coarse_never;
+      if (round_.in_vain == 0) {
+        round_.chance = false;
+        round_.passed_over_awaited = false;
+        round_.first_unprotected = coarse_never;
       }
       hold_back(group[c], held, now);
-      if (++looked_in_vain_ < policy_->size())
+      if (++round_.in_vain < policy_->size())
         continue;
       // Every key was examined. If one of them may have become evictable meanwhile, another round is needed.
-      looked_in_vain_ = 0;
+      round_.in_vain = 0;
       // Awaited keys may be evicted in the next round, if any were passed over.
-      takes_awaited_ = passed_over_awaited_;
-      exhausted_ = !chance_ && !takes_awaited_;
-      reply.more = chance_ || takes_awaited_ || first_unprotected_ <= now;
+      round_.takes_awaited = round_.passed_over_awaited;
+      round_.exhausted = !round_.chance && !round_.takes_awaited;
+      reply.more = round_.chance || round_.takes_awaited || round_.first_unprotected <= now;
       return reply;
     }
   }

@@ -7,8 +7,8 @@
 namespace troupe {
 
 registry_state::registry_state(const registry_options& options)
-    : namespaces_(options), leases_(namespaces_), writes_(namespaces_), administration_(namespaces_, leases_, writes_),
-      restoring_(namespaces_), tables_(options.memory) {
+    : namespaces_(options), groups_(namespaces_), leases_(namespaces_), writes_(namespaces_),
+      administration_(namespaces_, leases_, writes_), restoring_(namespaces_), tables_(options.memory) {
   assert(options.shard < options.shard_count);
 }
 
@@ -111,6 +111,7 @@ std::optional<timestamp> registry_state::next_deadline() const {
 }
 
 registry_outbox registry_state::take_outbox() {
+  groups_.follow();
   auto out = administration_.take_left_over();
   namespaces_.for_each([&](std::uint32_t, key_space& ns) { ns.drain_into(out); });
   return out;

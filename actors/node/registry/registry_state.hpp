@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/registry/group_eviction.hpp"
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/registry/registry_outbox.hpp"
 #include "actors/node/registry/shard_administration.hpp"
@@ -164,6 +165,7 @@ private:
 
   // The order matters: each member refers to those above it.
   shard_namespaces namespaces_;
+  group_eviction groups_;
   shard_leases leases_;
   shard_writes writes_;
   shard_administration administration_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -40,7 +41,43 @@ std::uint32_t shard_namespaces::add(std::unique_ptr<key_space> ns) {
     namespaces_.push_back(std::move(ns));
   else
     *at = std::move(ns);
+  if (siblings_.size() < namespaces_.size())
+    siblings_.resize(namespaces_.size());
+  const auto& whole = namespaces_[number]->spec().group_of;
+  for (const auto& [id, other] : numbers_)
+    if (!whole.empty() && other != number && namespaces_[other]->spec().group_of == whole) {
+      relate(number, other);
+      relate(other, number);
+    }
   return number;
+}
+
+void shard_namespaces::hide(const namespace_id& id) {
+  const auto found = numbers_.find(id);
+  if (found == numbers_.end())
+    return;
+  const auto number = found->second;
+  numbers_.erase(found);
+  for (const auto other : std::exchange(siblings_[number], {})) {
+    std::erase(siblings_[other], number);
+    end_if_alone(other);
+  }
+  end_if_alone(number);
+}
+
+void shard_namespaces::relate(std::uint32_t number, std::uint32_t to) {
+  if (siblings_[number].empty()) {
+    with_siblings_.push_back(number);
+    namespaces_[number]->collect_group_changes(true);
+  }
+  siblings_[number].push_back(to);
+}
+
+void shard_namespaces::end_if_alone(std::uint32_t number) {
+  if (!siblings_[number].empty())
+    return;
+  std::erase(with_siblings_, number);
+  namespaces_[number]->collect_group_changes(false);
 }
 
 std::optional<error> shard_namespaces::check_rank(const key_space& ns, rank_number rank) const {

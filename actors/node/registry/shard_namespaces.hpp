@@ -63,7 +63,7 @@ public:
 
   /// Returns the lowest free number; the id must not be known.
   std::uint32_t add(std::unique_ptr<key_space> ns);
-  void hide(const namespace_id& id) { numbers_.erase(id); }
+  void hide(const namespace_id& id);
   /// Frees the number; nothing may refer to it any more.
   void remove(std::uint32_t number) noexcept { namespaces_[number].reset(); }
   /// An upper bound of all numbers.
@@ -77,6 +77,11 @@ public:
         f(i, *namespaces_[i]);
   }
 
+  /// The namespaces of the other groups of layers of the same model, without those that are being removed.
+  std::span<const std::uint32_t> siblings_of(std::uint32_t number) const noexcept { return siblings_[number]; }
+  /// Those that have siblings.
+  std::span<const std::uint32_t> with_siblings() const noexcept { return with_siblings_; }
+
   std::optional<error> check_rank(const key_space& ns, rank_number rank) const;
   /// As `check_rank`, but also accepts `all_ranks`.
   std::optional<error> check_ranks(const key_space& ns, rank_number rank) const;
@@ -87,12 +92,18 @@ public:
   static std::optional<error> check_ticket(const ticket& x);
 
 private:
+  void relate(std::uint32_t number, std::uint32_t to);
+  void end_if_alone(std::uint32_t number);
+
   registry_options options_;
   coarse_clock clock_;
   /// Null where a namespace was removed.
   std::vector<std::unique_ptr<key_space>> namespaces_;
   /// Without namespaces that are being removed.
   std::unordered_map<namespace_id, std::uint32_t> numbers_;
+  /// By number, as `namespaces_`; and the numbers for which it is not empty.
+  std::vector<std::vector<std::uint32_t>> siblings_;
+  std::vector<std::uint32_t> with_siblings_;
   std::uint64_t refused_ = 0;
 };
 
