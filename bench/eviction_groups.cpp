@@ -143,7 +143,9 @@ void print_table(const offline::numbered_trace& what) {
           if (related && of.groups.size() == 1)
             continue;
           const auto name = std::string(how.name) + (shards == 1 ? ", 1 shard" : ", 4 shards") +
-                            (of.groups.size() == 1 ? "" : related ? ", together" : ", apart");
+                            (of.groups.size() == 1 ? ""
+                             : related             ? ", together"
+                                                   : ", apart");
           std::printf("%-34s %-20s", of.name, name.c_str());
           for (const auto capacity : shown_capacities)
             std::printf(" %9.4f", hits(what, of, capacity, how, shards, related));

@@ -35,6 +35,12 @@ nlohmann::json plain_node(const scratch_directory& scratch) {
   return out;
 }
 
+nlohmann::json node_with_http(const scratch_directory& scratch) {
+  auto out = plain_node(scratch);
+  out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
+  return out;
+}
+
 /// One group: full attention (table 0), a window of 48 tokens in tables 1 and 2, or states (table 3).
 struct shape_of_group {
   std::uint32_t kind = TROUPE_GROUP_FULL;
@@ -361,7 +367,7 @@ TEST_CASE("a model with full attention, windows and states loads what each of th
 
 TEST_CASE("a hit ends where a state was saved, and needs the window before that", "[capi]") {
   const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), plain_node(scratch)));
+  serving_node node(write_config(scratch.path(), node_with_http(scratch)));
   const auto connection = connect_to(node.address());
   hybrid_engine engine(connection.get(), three_groups());
   const auto prompt = prompt_from(7);
@@ -377,10 +383,16 @@ TEST_CASE("a hit ends where a state was saved, and needs the window before that"
   // A prompt that ends with the state has no token left to compute behind it.
   CHECK(engine.matched("ends there", prompt_from(7, 64)) == 0);
   // A group that has nothing allows no hit.
-  auto others = three_groups();
-  others[1].name = "model.another-window";
-  hybrid_engine without(connection.get(), others);
+  CHECK(http(node, "POST", "/v1/namespaces/model.window-48/clear").status == 200);
+  hybrid_engine without(connection.get(), three_groups());
   CHECK(without.matched("b", prompt) == 0);
+  // An engine with other groups shares none of them.
+  auto others = three_groups();
+  others[1].tokens = 64;
+  for (auto& its : others)
+    its.name += "-of-another";
+  hybrid_engine another(connection.get(), others);
+  CHECK(another.matched("c", prompt) == 0);
   CHECK(node.stop() == 0);
 }
 
@@ -416,9 +428,7 @@ TEST_CASE("a load of groups fails as a whole when the node is lost, and the requ
 
 TEST_CASE("the identity of a group contains all groups, and the node knows that they belong together", "[capi]") {
   const scratch_directory scratch;
-  auto config = plain_node(scratch);
-  config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
-  serving_node node(write_config(scratch.path(), config));
+  serving_node node(write_config(scratch.path(), node_with_http(scratch)));
   const auto identity = [](const std::vector<shape_of_group>& shapes, std::size_t group) {
     const group_terms terms(shapes);
     std::array<char, 33> digits{};

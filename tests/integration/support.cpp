@@ -20,6 +20,14 @@ namespace troupe::test {
 using nlohmann::json;
 using stream = process::stream;
 
+namespace {
+
+/// A machine that is busy with other tests may stop for longer than the default. That must not end connections, except
+/// in tests of what happens then.
+constexpr const char* patient_connections = "60 s";
+
+} // namespace
+
 launch program_with(arguments what) {
   launch out;
   out.arguments = std::move(what);
@@ -46,6 +54,7 @@ json node_config(const std::filesystem::path& directory, const node_shape& shape
       {"node_name", "tested"},
       {"data_dir", (directory / "data").string()},
       {"statistics_interval", "20 ms"},
+      {"caf", {{"connection_timeout", patient_connections}}},
       {"actors", {{"host", "127.0.0.1"}, {"port", 0}, {"insecure", true}}},
       {"storage", {{"ranks", std::move(ranks)}}},
       {"namespaces",
@@ -195,7 +204,9 @@ int serving_node::stop() {
 // -- replays --------------------------------------------------------------------------------------------------------
 
 launch replay_command(arguments what) {
-  auto out = program_with({"replay", "--json", "--quiet"});
+  // What a test sets comes later, and counts.
+  auto out = program_with(
+      {"replay", "--json", "--quiet", "--set", std::string("caf.connection_timeout=") + patient_connections});
   out.arguments.insert(out.arguments.end(), what.begin(), what.end());
   return out;
 }

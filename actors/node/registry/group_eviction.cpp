@@ -27,8 +27,8 @@ void group_eviction::follow() {
     }
     std::vector<key_digest> ends;
     std::ranges::copy_if(changes.ends, std::back_inserter(ends), [&](const key_digest& key) {
-      return std::ranges::any_of(
-          siblings, [&](std::uint32_t sibling) { return !namespaces_.at(sibling).has_page_of(key); });
+      return std::ranges::any_of(siblings,
+                                 [&](std::uint32_t sibling) { return !namespaces_.at(sibling).has_page_of(key); });
     });
     ns.no_hit_needs(ends);
   }
