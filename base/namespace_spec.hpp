@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -83,7 +84,8 @@ struct namespace_spec {
   std::string layout = "layer-part-head-token";
   std::string salt;
   /// The same text in the namespaces of all groups of layers of a model that has several, and in no others: a digest of
-  /// all of them. Empty where the model has one group.
+  /// all of them, with `ends_anywhere` behind it where hits may end without a page of some group. Empty where the model
+  /// has one group.
   std::string group_of;
   std::uint32_t world_size = 1;
   kv_geometry geometry;
@@ -92,6 +94,12 @@ struct namespace_spec {
 
   /// The fields of the identity as unambiguous text, one `name=length:value` a line.
   std::string identity_text() const;
+
+  /// Behind `group_of` of a model of which a group may need no page of a hit, as with chunked attention.
+  static constexpr std::string_view ends_anywhere = "+chunks";
+
+  /// Of a model with several groups: whether every group needs the page with which a hit ends.
+  bool hits_end_with_pages() const noexcept { return !group_of.ends_with(ends_anywhere); }
 
   /// Digest of `identity_text`.
   namespace_id id() const { return hash_namespace(identity_text()); }

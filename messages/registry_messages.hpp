@@ -184,6 +184,8 @@ struct dropped_pages_request {
 struct child_delta {
   key_digest parent;
   std::int64_t delta = 0;
+  /// 1 if a child was evicted to make room, 0 otherwise.
+  std::uint64_t evicted = 0;
 
   friend bool operator==(const child_delta&, const child_delta&) = default;
 };

@@ -374,6 +374,7 @@ result<void> add_group(const troupe_group& said, const connector::engine_options
 /// and the node knows which namespaces belong together.
 result<void> relate(connector::grouped_layout& layout) {
   std::string all;
+  bool ends_anywhere = false;
   append(all, "page_tokens", std::to_string(layout.page_tokens));
   for (std::size_t g = 0; g < layout.groups.size(); ++g) {
     const auto& group = layout.groups[g];
@@ -383,6 +384,8 @@ result<void> relate(connector::grouped_layout& layout) {
                                               std::to_string(g) +
                                               " have the same identity, so that one would read the pages of the "
                                               "other: give each a namespace.layout of its own");
+    ends_anywhere = ends_anywhere || group.kind == connector::group_kind::chunk ||
+                    (group.kind == connector::group_kind::window && group.tokens + group.extra_tokens <= 1);
     append(all, "namespace", to_string(group.ns));
     append(all, "kind", std::to_string(static_cast<unsigned>(group.kind)));
     append(all, "tokens", std::to_string(group.tokens));
@@ -394,6 +397,8 @@ result<void> relate(connector::grouped_layout& layout) {
     auto& ns = layout.namespaces[g];
     const bool unnamed = ns.name == name_of(ns);
     ns.group_of = digest_text(all);
+    if (ends_anywhere)
+      ns.group_of += namespace_spec::ends_anywhere;
     layout.groups[g].ns = ns.id();
     if (unnamed)
       ns.name = name_of(ns);

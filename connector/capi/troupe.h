@@ -261,7 +261,7 @@ typedef struct troupe_engine {
 
 /** The identity of a namespace as 32 hexadecimal digits and a NUL, and the name that it will have. Any two processes of
  * an engine must get the same. Sends no request. `engine` may be NULL for pools. `name` is static for the thread, until
- * its next call. */
+ * its next call. For one of several groups: `troupe_group_identity`. */
 TROUPE_API int32_t troupe_namespace_identity(const troupe_namespace* ns, const troupe_engine* engine, char identity[33],
                                              const char** name, troupe_error* error);
 

@@ -108,8 +108,11 @@ bool grouped_request::allocated(const block_tables& blocks, std::uint32_t extern
   if (phase_ != phase::asking)
     return false;
   grow();
+  // Pages behind the hit are stored again, though they were found: no lease holds them, and other groups lack pages of
+  // theirs, so they may be evicted first. The node answers that it has them, and then counts them as young.
+  const auto hit = (computed_ + external_tokens) / page_tokens_;
   for (std::size_t g = 0; g < lookup_.found.size(); ++g)
-    for (std::size_t i = 0; i < lookup_.found[g].size(); ++i)
+    for (std::size_t i = 0; i < std::min<std::size_t>(lookup_.found[g].size(), hit); ++i)
       if (lookup_.found[g][i] != 0 && pages_[g].states[i] != page_state::storing)
         pages_[g].states[i] = page_state::stored;
   if (external_tokens == 0 || !may_load())

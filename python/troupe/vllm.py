@@ -126,20 +126,20 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             page_tokens = _kv_shape.specs_of(kv_cache_config.kv_cache_groups[0])[0].block_size
         groups = self._groups = self._shape = _groups.Groups(kv_cache_config, page_tokens, runs_on_cpu())
         self._engine = engine_options(vllm_config, self._options, self._keys, 1, False)
-        members, base, identity = [], self._options.namespace, groups.identity(vllm_config)
-        if not base:
-            # All groups of an engine have the same digits in their names; engines that do not fit have other ones.
-            whole = namespace(vllm_config, self._options, self._keys, groups.geometry(groups.groups[0]),
-                              blocks=page_tokens, layout=identity)
-            _, base = whole.identity(self._engine)
-        for group, label in zip(groups.groups, groups.labels()):
-            layout = f"{label}: {identity}"
-            ns = namespace(vllm_config, self._options, self._keys, groups.geometry(group), blocks=page_tokens,
-                           layout=layout, name=f"{base}.{label}")
-            numbers = {"kind": group.kind, "tokens": group.tokens, "extra_tokens": group.extra_tokens,
-                       "block_tokens": group.block_tokens}
-            members.append((numbers, group.tables, ns))
-        self._ns = _halves.Groups(page_tokens, members)
+        identity = groups.identity(vllm_config)
+
+        def all_groups(base):
+            members = []
+            for group, label in zip(groups.groups, groups.labels()):
+                ns = namespace(vllm_config, self._options, self._keys, groups.geometry(group), blocks=page_tokens,
+                               layout=f"{label}: {identity}", name=f"{base}.{label}" if base else "")
+                numbers = {"kind": group.kind, "tokens": group.tokens, "extra_tokens": group.extra_tokens,
+                           "block_tokens": group.block_tokens}
+                members.append((numbers, group.tables, ns))
+            return _halves.Groups(page_tokens, members)
+
+        # All groups of an engine have the same digits in their names; engines that do not fit have other ones.
+        self._ns = all_groups(self._options.namespace or all_groups("").identity(self._engine)[1])
         self._first_layer = groups.groups[0].names[0][0]
 
     def _say_attached(self, what):

@@ -110,6 +110,7 @@ private:
   void inside(child_delta& x) {
     field(x.parent);
     field(x.delta);
+    field(x.evicted);
   }
   void inside(page_frame& x) {
     x.offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);

@@ -306,7 +306,7 @@ TEST_CASE("registry: other shards are notified of removed children before their 
 
   REQUIRE(w.ask(shard, evict_request{ns.id(), 0, 1}).value<evict_reply>().slots == 1);
   const auto link = others.take_one<children_request>();
-  CHECK(link.get<children_request>(0).changes.items == std::vector{child_delta{parent, -1}});
+  CHECK(link.get<children_request>(0).changes.items == std::vector{child_delta{parent, -1, 1}});
   const auto release = others.take_one<release_atom, slot_batch>();
   CHECK(release.get<slot_batch>(1).slots.items == std::vector{slot_ref{3, 5}});
   // Requests of one actor are numbered as they are sent.

@@ -53,10 +53,6 @@ class with_groups(unittest.TestCase):
         self.addCleanup(self.library.uninstall)
         self.names = []
 
-        def identity(ns, engine, digest, name):
-            digest.value, name.value = b"0" * 32, ns.name or b"engine-0"
-            return 0
-
         def created(connection, groups, *_):
             self.page_tokens = groups.page_tokens
             self.groups = [(group.kind, group.tokens, group.block_tokens, numbers(group.tables, group.table_count),
@@ -68,10 +64,9 @@ class with_groups(unittest.TestCase):
             return 0
 
         def identity_of_group(groups, engine, number, digest, name):
-            digest.value, name.value = b"1" * 32, groups.groups[number].ns.contents.name
+            digest.value, name.value = b"1" * 32, groups.groups[number].ns.contents.name or b"engine-0"
             return 0
 
-        self.library.answers["troupe_namespace_identity"] = identity
         self.library.answers["troupe_group_identity"] = identity_of_group
         self.library.answers["troupe_scheduler_create_groups"] = created
         self.library.answers["troupe_worker_create_groups"] = created
@@ -109,12 +104,12 @@ class groups(with_groups):
     def test_the_identity_and_the_name_tell_apart_what_bytes_may_differ_by(self):
         seen = []
 
-        def identity(ns, engine, digest, name):
-            seen.append(ns.layout)
-            digest.value, name.value = b"0" * 32, ns.name or b"engine-0"
+        def identity(groups, engine, number, digest, name):
+            seen.append(groups.groups[number].ns.contents.layout)
+            digest.value, name.value = b"0" * 32, b"engine-0"
             return 0
 
-        self.library.answers["troupe_namespace_identity"] = identity
+        self.library.answers["troupe_group_identity"] = identity
 
         def identities(cache):
             """The layout that the name is made of, and those of the groups."""

@@ -405,7 +405,7 @@ TEST_CASE("children in other shards count in any order of messages", "[registry]
   CHECK(r.evict(1).slots == 1);
   out = r.state.take_outbox();
   REQUIRE(out.children.size() == 1);
-  CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1}});
+  CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1, 1}});
 
   const auto later = next_of(0);
   CHECK(count(later, -1).has_value());
@@ -526,7 +526,7 @@ TEST_CASE("a parent cycle over two shards is evicted in the end", "[registry]") 
   // The other shard is notified and has a key without children.
   const auto out = r.state.take_outbox();
   REQUIRE(out.children.size() == 1);
-  CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1}});
+  CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1, 1}});
 }
 
 TEST_CASE("of keys written together the last one is evicted first, even if some existed before", "[registry]") {

@@ -218,16 +218,97 @@ TEST_CASE("children in other shards count for the end of a prefix", "[registry]"
   r.in("full").save({mine[0], mine[1]}, 0, {key_digest{}, mine[0]});
   r.in("full").save({mine[2], mine[3]}, 0, {key_digest{}, mine[2]});
   r.in("state").save({mine[2], mine[3]});
-  const auto children = [&](std::int64_t delta) {
-    must(r.state.count_children({r.in("full").ns, {{{mine[1], delta}}}}, at(0)));
+  const auto children = [&](std::int64_t delta, std::uint64_t evicted) {
+    must(r.state.count_children({r.in("full").ns, std::vector<child_delta>{{mine[1], delta, evicted}}}, at(0)));
     r.state.take_outbox();
   };
-  children(1);
+  children(1, 0);
   CHECK(r.in("full").match(reader, {mine[0], mine[1]}) == 2);
   r.in("full").release(reader);
-  children(-1);
+  const bool was_evicted = GENERATE(false, true);
+  // A child that was never stored, as there was no slot for it, says nothing: it will be asked for again.
+  children(-1, was_evicted ? 1 : 0);
   CHECK(r.evict_in("full", 1) == 1);
-  CHECK_FALSE(r.has_in("full", mine[1]));
+  CHECK(r.has_in("full", mine[1]) == !was_evicted);
+}
+
+TEST_CASE("a save that gets no slot, and a page that is being written, do not make a prefix worthless", "[registry]") {
+  two_groups r;
+  const auto keys = some_keys(1, 3);
+  const auto other = some_keys(100, 3);
+  r.save_prefix(other);
+  r.in("full").save({keys[0], keys[1]}, 0, {key_digest{}, keys[0]});
+  SECTION("no slot") {
+    const auto plan = r.in("full").begin({99, 77}, {keys[2]}, 0, {keys[1]}).value();
+    static_cast<void>(r.state.finish_reserve(plan.plan, {}, at(0)));
+    r.state.take_outbox();
+  }
+  SECTION("being written in the other group") {
+    r.in("full").save({keys[2]}, 0, {keys[1]});
+    r.in("state").reserve({99, 78}, {keys[1]});
+    r.state.take_outbox();
+    CHECK(r.in("full").match(reader, keys) == 3);
+    r.in("full").release(reader);
+    // The other prefix and then the last key.
+    CHECK(r.evict_in("full", 4) == 4);
+    REQUIRE(r.in("full").count_of(keys) == 2);
+    r.in("full").save(other, 0, chain_parents(other));
+    CHECK(r.in("full").match(reader, keys) == 2);
+    r.in("full").release(reader);
+  }
+  CHECK(r.evict_in("full", 3) == 3);
+  CHECK(r.in("full").count_of(keys) == 2);
+}
+
+TEST_CASE("where attention is chunked, a prefix without a page of the chunk stays", "[registry]") {
+  two_groups r;
+  const auto of = std::string("both") + std::string(namespace_spec::ends_anywhere);
+  for (const auto* label : {"full", "chunk"})
+    must(r.state.add_namespace(group(label, of.c_str())));
+  const auto keys = some_keys(1, 3);
+  const auto other = some_keys(100, 3);
+  r.in("full", of.c_str()).save(other, 0, chain_parents(other));
+  r.save(keys, 0, chain_parents(keys));
+  r.in("chunk", of.c_str()).save(keys);
+  CHECK(r.evict(3).slots == 3);
+  r.state.take_outbox();
+  r.in("full", of.c_str());
+  CHECK(r.evict(3).slots == 3);
+  CHECK(r.count_of(keys) == 3);
+  r.state.take_outbox();
+  // What lies behind the end of a prefix is worth nothing here either.
+  r.in("chunk", of.c_str()).save(keys);
+  r.save(other);
+  r.match(reader, keys);
+  r.release(reader);
+  r.in("full", of.c_str());
+  CHECK(r.evict(1).slots == 1);
+  r.state.take_outbox();
+  r.in("chunk", of.c_str());
+  CHECK(r.evict(1).slots == 1);
+  CHECK_FALSE(r.has(keys[2]));
+}
+
+TEST_CASE("two groups that need whole prefixes are evicted from the end", "[registry]") {
+  two_groups r;
+  must(r.state.add_namespace(group("full-1")));
+  const auto keys = some_keys(1, 12);
+  const auto other = some_keys(100, 12);
+  for (const auto* label : {"full", "full-1"}) {
+    r.in(label).save(keys, 0, chain_parents(keys));
+    r.save(other, 0, chain_parents(other));
+  }
+  r.in("state").save(other);
+  r.in("state").save(keys);
+  CHECK(r.in("full-1").match(reader, keys) == 12);
+  r.release(reader);
+  CHECK(r.evict_in("full", 8) == 8);
+  REQUIRE(r.in("full").count_of(keys) == 4);
+  for (std::size_t left = 12; left > 4; --left) {
+    CHECK(r.evict_in("full-1", 1) == 1);
+    CHECK_FALSE(r.has_in("full-1", keys[left - 1]));
+  }
+  CHECK(r.in("full-1").count_of(other) == 12);
 }
 
 TEST_CASE("whatever is evicted, saved and used, groups keep the registry's invariants", "[registry]") {

@@ -2,9 +2,21 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 namespace troupe {
+
+namespace {
+
+template <class F>
+std::vector<key_digest> only(const std::vector<key_digest>& keys, F&& wanted) {
+  std::vector<key_digest> out;
+  std::ranges::copy_if(keys, std::back_inserter(out), std::forward<F>(wanted));
+  return out;
+}
+
+} // namespace
 
 void group_eviction::follow() {
   for (const auto number : namespaces_.with_siblings()) {
@@ -13,24 +25,20 @@ void group_eviction::follow() {
     if (changes.empty())
       continue;
     const auto siblings = namespaces_.siblings_of(number);
-    // Keys whose last page in this group is gone, and keys that have become the end of a prefix here.
+    const bool ends_count = ns.spec().hits_end_with_pages();
     for (const auto sibling : siblings) {
       auto& other = namespaces_.at(sibling);
-      if (ns.has_chains()) {
+      // In a group with chains the rest of the prefix follows from its end.
+      if (other.has_chains() && ends_count)
+        other.no_hit_needs(only(changes.evicted, [&](const key_digest& key) { return other.ends_at(key); }));
+      else if (ns.has_chains() && !other.has_chains())
         other.no_hit_needs(changes.evicted);
-      } else if (other.has_chains()) {
-        std::vector<key_digest> ends;
-        std::ranges::copy_if(changes.evicted, std::back_inserter(ends),
-                             [&](const key_digest& key) { return other.ends_at(key); });
-        other.no_hit_needs(ends);
-      }
     }
-    std::vector<key_digest> ends;
-    std::ranges::copy_if(changes.ends, std::back_inserter(ends), [&](const key_digest& key) {
-      return std::ranges::any_of(siblings,
-                                 [&](std::uint32_t sibling) { return !namespaces_.at(sibling).has_page_of(key); });
-    });
-    ns.no_hit_needs(ends);
+    if (ends_count)
+      ns.no_hit_needs(only(changes.ends, [&](const key_digest& key) {
+        return std::ranges::any_of(siblings,
+                                   [&](std::uint32_t sibling) { return !namespaces_.at(sibling).has_page_of(key); });
+      }));
   }
 }
 

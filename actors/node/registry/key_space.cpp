@@ -259,22 +259,23 @@ void key_space::adopt_parent(entry_index i, const key_digest& parent, entry_inde
   if (previous != no_entry && table_.entry(previous).key == parent) {
     ++table_.entry(previous).children;
   } else {
-    change_children(parent, 1);
+    change_children({parent, 1});
   }
   table_.parent(i) = parent;
   has_chains_ = true;
 }
 
-void key_space::change_children(const key_digest& parent, std::int64_t delta) {
-  const auto target = shard_of(parent, shard_count_);
+void key_space::change_children(const child_delta& change) {
+  const auto target = shard_of(change.parent, shard_count_);
   // The parent's shard counts its children; another shard is notified through the outbox.
   if (target == shard_)
-    add_children(parent, delta);
+    add_children(change);
   else
-    outbox_.count_children(target, {parent, delta});
+    outbox_.count_children(target, change);
 }
 
-bool key_space::add_children(const key_digest& key, std::int64_t delta) {
+bool key_space::add_children(const child_delta& change) {
+  const auto& [key, delta, evicted] = change;
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (delta < -most || delta > most)
     return false;
@@ -290,19 +291,20 @@ bool key_space::add_children(const key_digest& key, std::int64_t delta) {
     e.children = static_cast<std::int32_t>(children);
   // Also for a negative count, which is corrected when the other message arrives.
   if (e.children <= 0)
-    note_childless(i);
+    note_childless(i, evicted != 0);
   settle(i);
   return fits;
 }
 
-void key_space::note_childless(entry_index i) {
+void key_space::note_childless(entry_index i, bool was_evicted) {
   round_.chance = true;
   auto& e = table_.entry(i);
-  if (group_changes_ && e.live > 0)
-    group_changes_->ends.push_back(e.key);
   // It was not proposed since its last use, so its place in the policy is right.
-  if (!e.awaits_children)
+  if (!e.awaits_children) {
+    if (group_changes_ && was_evicted && e.live > 0)
+      group_changes_->ends.push_back(e.key);
     return;
+  }
   await_no_more(e);
   policy_->freed(i);
   freed_ = true;
@@ -524,7 +526,7 @@ void key_space::settle(entry_index i) {
   // A ghost holds nothing, so it must not hold its parent. This is at most one step: a parent that is present holds
   // itself, and a ghost has no parent.
   if (const auto parent = std::exchange(table_.parent(i), {}); !parent.is_null())
-    change_children(parent, -1);
+    change_children({parent, -1, evicting_ ? 1U : 0U});
   // With children the entry stays as a ghost that counts them.
   if (e.children == 0)
     table_.erase(i);

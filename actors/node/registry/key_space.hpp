@@ -226,7 +226,7 @@ public:
   std::optional<coarse_time> next_release() const noexcept;
 
   /// Applies a change in the number of children in other shards. False if the count would leave its range.
-  bool add_children(const key_digest& key, std::int64_t delta);
+  bool add_children(const child_delta& change);
 
   struct eviction {
     rank_number rank = 0;
@@ -246,7 +246,7 @@ public:
   struct group_changes {
     /// Keys that were evicted.
     std::vector<key_digest> evicted;
-    /// Keys that lost their last child: the longest prefixes that are left.
+    /// Keys whose last child was evicted, and which are not evicted next anyway: the longest prefixes that are left.
     std::vector<key_digest> ends;
 
     bool empty() const noexcept { return evicted.empty() && ends.empty(); }
@@ -258,12 +258,13 @@ public:
 
   /// Whether keys have parents here, as in a group that needs the whole of a prefix.
   bool has_chains() const noexcept { return has_chains_; }
+  /// Whether the key has a page, or will have one that is being written.
   bool has_page_of(const key_digest& key) const noexcept;
   /// Whether the key has a page and no other key follows it.
   bool ends_at(const key_digest& key) const noexcept;
 
-  /// Has the policy propose these keys before all others, until they are used, because no hit can need their pages
-  /// any more. Not those that are in use now. What holds a key holds it as before.
+  /// Has the policy propose these keys before all others, the first one first, until they are used, because no hit can
+  /// need their pages any more. Not those that are in use now. What holds a key holds it as before.
   void no_hit_needs(std::span<const key_digest> keys);
 
   outbox_collector& outbox() noexcept { return outbox_; }
@@ -353,7 +354,7 @@ private:
   /// Scales a count from this shard to all: the keys of a request spread evenly over the shards.
   std::uint64_t in_all_shards(std::uint64_t keys) const noexcept { return keys * shard_count_; }
   /// Called when an entry loses its last child: if it was kept for its children, it is evicted next.
-  void note_childless(entry_index i);
+  void note_childless(entry_index i, bool was_evicted);
   void await_no_more(key_entry& e) noexcept;
   void mark_evict_first(entry_index i) noexcept;
   void unmark_evict_first(key_entry& e) noexcept;
@@ -368,7 +369,7 @@ private:
   void notify_allocator(const withheld_slot& what);
   /// Turns an entry that nothing holds into a ghost, and removes it if it has no children either.
   void settle(entry_index i);
-  void change_children(const key_digest& parent, std::int64_t delta);
+  void change_children(const child_delta& change);
   void prefetch_for_removal(std::span<const entry_index> entries) const;
   std::string check_entry(entry_index i, const std::unordered_map<entry_index, std::uint32_t>& leases) const;
   std::string check_policy() const;
@@ -415,6 +416,8 @@ private:
   std::vector<entry_index> evict_first_entries_;
   /// Null where changes are not collected.
   std::unique_ptr<group_changes> group_changes_;
+  /// While `remove_key` runs.
+  bool evicting_ = false;
   bool has_chains_ = false;
   lookup_counts lookups_;
 

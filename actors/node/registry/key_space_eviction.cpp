@@ -69,7 +69,7 @@ key_space::group_changes key_space::take_group_changes() {
 
 bool key_space::has_page_of(const key_digest& key) const noexcept {
   const auto i = table_.find(key);
-  return i != no_entry && table_.entry(i).live > 0;
+  return i != no_entry && table_.entry(i).live + table_.entry(i).reserved > 0;
 }
 
 bool key_space::ends_at(const key_digest& key) const noexcept {
@@ -87,6 +87,12 @@ void key_space::no_hit_needs(std::span<const key_digest> keys) {
     if (e.live > 0 && e.leases == 0 && e.reserved == 0)
       evict_first_entries_.push_back(i);
   }
+  if (evict_first_entries_.empty())
+    return;
+  // They are examined once more in this round, in which they may have been kept already.
+  round_.chance = true;
+  // The policy takes keys in the order of a prefix, and proposes the last one first.
+  std::ranges::reverse(evict_first_entries_);
   policy_->marked_evict_first(evict_first_entries_);
   evict_first_entries_.clear();
 }
@@ -136,6 +142,7 @@ std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
   std::uint32_t freed = 0;
   if (group_changes_)
     group_changes_->evicted.push_back(table_.entry(i).key);
+  evicting_ = true;
   for (const auto rank : ranks()) {
     const auto cell = table_.page(i, rank);
     if (!cell.live())
@@ -148,6 +155,7 @@ std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
   }
   ++evicted_keys_;
   settle(i);
+  evicting_ = false;
   return freed;
 }
 

@@ -37,7 +37,7 @@ result<void> registry_state::count_children(const children_request& request, tim
     return namespaces_.refuse(ns.error());
   bool all = true;
   for (const auto& change : request.changes)
-    all = !change.parent.is_null() && ns->keys.add_children(change.parent, change.delta) && all;
+    all = !change.parent.is_null() && ns->keys.add_children(change) && all;
   if (!all)
     return namespaces_.refuse(
         {errc::invalid_argument, "a change names no parent, or counts more children than there can be"});

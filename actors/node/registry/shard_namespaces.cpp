@@ -45,7 +45,8 @@ std::uint32_t shard_namespaces::add(std::unique_ptr<key_space> ns) {
     siblings_.resize(namespaces_.size());
   const auto& whole = namespaces_[number]->spec().group_of;
   for (const auto& [id, other] : numbers_)
-    if (!whole.empty() && other != number && namespaces_[other]->spec().group_of == whole) {
+    if (!whole.empty() && other != number && namespaces_[other]->spec().group_of == whole &&
+        siblings_[other].size() < most_siblings && siblings_[number].size() < most_siblings) {
       relate(number, other);
       relate(other, number);
     }

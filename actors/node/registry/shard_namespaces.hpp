@@ -77,7 +77,11 @@ public:
         f(i, *namespaces_[i]);
   }
 
-  /// The namespaces of the other groups of layers of the same model, without those that are being removed.
+  /// Bounds what one eviction can cost; no engine has as many groups.
+  static constexpr std::size_t most_siblings = 15;
+
+  /// The namespaces of the other groups of layers of the same model, without those that are being removed. At most
+  /// `most_siblings`.
   std::span<const std::uint32_t> siblings_of(std::uint32_t number) const noexcept { return siblings_[number]; }
   /// Those that have siblings.
   std::span<const std::uint32_t> with_siblings() const noexcept { return with_siblings_; }
