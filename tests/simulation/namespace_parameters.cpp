@@ -16,8 +16,11 @@ namespace {
 
 std::vector<namespace_spec> choose_namespaces(random_source& random, const namespace_spec& like) {
   std::vector<namespace_spec> out;
+  // Groups of layers of one model have the same keys, and are evicted together.
+  const bool of_one_model = random.one_in(2);
   for (auto n = random.number(2, 4); n > 0; --n) {
     auto x = like;
+    x.group_of = of_one_model ? "a model" : "";
     x.name = x.model = "made " + std::to_string(n);
     x.world_size = random.number(1, 2);
     // Slots of two or three blocks.

@@ -307,6 +307,28 @@ TEST_CASE("Pages are saved by the step that completes them, and their blocks hel
   CHECK(x.state.tracked_requests() == 0);
 }
 
+TEST_CASE("Pages that were found behind the hit are saved again", "[connector][groups]") {
+  harness x(three_groups());
+  x.ask("a", 17);
+  x.answer(0, {1, 1, 1, 0});
+  x.answer(1, {1, 1, 1, 1});
+  x.answer(2, {0, 1, 0, 0});
+  REQUIRE(x.ask("a", 17) == matched_tokens{8, true});
+  x.allocate("a", {{none, none, 1, 2}, {3, 4, 5, 6}, {none, 7}}, 8);
+  const auto loads = x.build().loads;
+  REQUIRE(loads.size() == 3);
+  x.report({.received = {"a"}, .stores = {{loads[0].id, {1, 1}}, {loads[1].id, {1}}, {loads[2].id, {1}}}});
+  const auto meta =
+      x.run("a", {{none, none, 1, 2, 11, 12, 13, 14}, {3, 4, 5, 6, 15, 16, 17, 18}, {none, 7, none, 19}}, 8, 8, 17);
+  // No lease holds what was found there, and it may be evicted first.
+  REQUIRE(meta.stores.size() == 2);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{15, 16, 17, 18});
+  CHECK(meta.stores[1].blocks == std::vector<block_id>{11, 12, 13, 14});
+  for (const auto& store : meta.stores)
+    x.report({.stores = {{store.id, {1, 1}}}});
+  CHECK(x.state.open_transfers() == 0);
+}
+
 TEST_CASE("A page of a window that has gone on is not saved any more", "[connector][groups]") {
   harness x(two_groups());
   const auto first = x.run("a", {{1, 2, 3, 4}, {5, 6, 7, 8}}, 0, 8, 17);
