@@ -1,5 +1,6 @@
 // The inputs that fuzzers found worth keeping, with any compiler.
 
+#include "fuzz/encoded_pages.hpp"
 #include "fuzz/handshakes.hpp"
 #include "fuzz/lmcache_messages.hpp"
 #include "fuzz/native_bodies.hpp"
@@ -124,6 +125,20 @@ TEST_CASE("The corpus of handshake directory requests is parsed as before", "[ht
 
 TEST_CASE("Damaged handshake directory requests are refused or valid", "[http][handshake][fuzz]") {
   try_all("handshakes", [](const std::string& text) { fuzz::read_handshakes(text); });
+}
+
+TEST_CASE("The corpus of encoded pages is decoded as before", "[codec][fuzz]") {
+  const auto corpus = corpus_of("encoded_pages");
+  for (const auto* accepted :
+       {"normal", "escapes", "zeroes", "tail", "payload", "payload-zeroes", "payload-small-and-large"}) {
+    INFO(accepted);
+    CHECK(fuzz::read_encoded_page(corpus.at(accepted)) > 0);
+  }
+  for (const auto* refused : {"empty", "short", "cut", "other-escapes", "version", "payload-random"}) {
+    INFO(refused);
+    CHECK(fuzz::read_encoded_page(corpus.at(refused)) == 0);
+  }
+  try_all("encoded_pages", fuzz::read_encoded_page);
 }
 
 } // namespace fuzz_corpus_test
