@@ -63,4 +63,10 @@ TROUPE_HOST_DEVICE inline page_checksum checksum_of_word(std::uint64_t index, st
 /// last must be whole words.
 page_checksum checksum_of(std::span<const std::byte> payload, std::uint64_t first_word = 0) noexcept;
 
+/// Copies a payload, or such a part of one, to `to`, and returns its checksum: that of the bytes that were stored, even
+/// if another process writes to `payload` meanwhile, as each byte is read once. Large parts are stored past the
+/// processor's caches, which saves reading the memory at `to` first. The two must not overlap.
+page_checksum copy_with_checksum(std::byte* to, std::span<const std::byte> payload,
+                                 std::uint64_t first_word = 0) noexcept;
+
 } // namespace troupe::io

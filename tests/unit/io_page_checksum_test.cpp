@@ -93,6 +93,29 @@ TEST_CASE("a checksum depends on its words only, for any length and alignment", 
     CHECK(checksum_of(std::span(memory).subspan(3, n), n) == sum_of_words(std::span(memory).subspan(3, n), n));
 }
 
+TEST_CASE("a copy with its checksum is exact, for any length and alignment", "[io][checksum]") {
+  const auto memory = random_bytes(300000, 2);
+  bytes copied(300200);
+  const auto check = [&](std::size_t n, std::size_t from, std::size_t to, std::uint64_t first) {
+    std::fill(copied.begin(), copied.end(), std::byte{0x5a});
+    const auto payload = std::span(memory).subspan(from, n);
+    const bool right =
+        copy_with_checksum(copied.data() + to, payload, first) == sum_of_words(payload, first) &&
+        std::equal(payload.begin(), payload.end(), copied.data() + to) &&
+        std::all_of(copied.data(), copied.data() + to, [](auto x) { return x == std::byte{0x5a}; }) &&
+        std::all_of(copied.data() + to + n, copied.data() + copied.size(), [](auto x) { return x == std::byte{0x5a}; });
+    if (!right)
+      FAIL(n << " bytes from " << from << " to " << to << ", from word " << first);
+  };
+  for (std::size_t n = 0; n <= 200; n += 1 + n / 20)
+    for (const std::size_t to : {0, 1, 16, 33})
+      check(n, 3, to, 5);
+  // Those that are stored past the caches, and those that just are not.
+  for (const std::size_t n : {65535, 65536, 65537, 65552, 131072, 262144 + 48, 262144 + 17})
+    for (const std::size_t to : {0, 16, 32, 48, 8, 1})
+      check(n, to / 2, to, n);
+}
+
 TEST_CASE("bytes after the last one do not count", "[io][checksum]") {
   auto memory = random_bytes(200, 2);
   for (std::size_t n = 0; n <= 70; ++n) {
