@@ -3,6 +3,7 @@
 #include "base/prefetch.hpp"
 #include "gpu/host_copies.hpp"
 #include "gpu/page_nest.hpp"
+#include "io/memory/fault_in.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -87,14 +88,31 @@ void copy(const layer_share& share) noexcept {
   }
 }
 
+/// Whether each layer of a block is one run of whole words of the checksum.
+bool is_contiguous(const kv_cache_view& view, std::span<const page_nest> nests) noexcept {
+  return view.blocks_per_page == 1 && std::all_of(nests.begin(), nests.end(), [](const page_nest& x) {
+           return x.run_bytes == x.page_bytes && x.run_bytes % io::checksum_word_bytes == 0;
+         });
+}
+
 class host_page_mover final : public page_mover {
 public:
-  explicit host_page_mover(kv_cache_view view) : view_(std::move(view)), nests_(page_nests(view_, true)) {
-    // nop
+  host_page_mover(kv_cache_view view, const host_mover_options& options)
+      : view_(std::move(view)), options_(options), nests_(page_nests(view_, true)),
+        contiguous_(is_contiguous(view_, nests_)) {
+    options_.calls_at_once = std::max(options_.calls_at_once, 1U);
   }
 
   const kv_cache_view& cache() const noexcept override { return view_; }
-  result<void> prepare(std::span<std::byte>) override { return {}; }
+  result<void> prepare(std::span<std::byte> memory) override {
+    if (options_.populate)
+      io::fault_in(memory);
+    return {};
+  }
+  bool preparing_takes_time() const noexcept override { return options_.populate; }
+  bool would_allocate(std::span<const std::byte> memory) const noexcept override { return !io::is_allocated(memory); }
+  bool preparing_delays_calls() const noexcept override { return false; }
+  std::uint32_t calls_at_once(move_direction) const noexcept override { return options_.calls_at_once; }
   void forget(std::span<std::byte>) override {
     // nop
   }
@@ -108,6 +126,11 @@ private:
     if (auto ok = validate(view_, moves); !ok)
       return ok;
     for (auto& move : moves) {
+      if (contiguous_ && move.block != null_block) {
+        move.checksum = copy_layers<move_direction::gather>(move);
+        move.verdict = errc::ok;
+        continue;
+      }
       auto own = move;
       own.page = private_page(move.page_bytes);
       for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
@@ -125,6 +148,11 @@ private:
     if (auto ok = validate(view_, moves); !ok)
       return ok;
     for (auto& move : moves) {
+      if (contiguous_ && options_.verify_while_copying && move.block != null_block) {
+        const auto sum = copy_layers<move_direction::scatter>(move);
+        move.verdict = !move.checksum || sum == *move.checksum ? errc::ok : errc::corrupt;
+        continue;
+      }
       auto own = move;
       own.page = private_page(move.page_bytes);
       const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
@@ -142,7 +170,24 @@ private:
   }
 
   // Pages are in memory that other processes can write to at any time. A checksum is only valid for bytes that do not
-  // change between its computation and their use, so both work on a private copy.
+  // change between its computation and their use. So both work on a private copy, unless each byte is read once and
+  // summed as it is stored.
+
+  /// Copies all layers of a contiguous block, and returns the checksum of the page.
+  template <move_direction Direction>
+  io::page_checksum copy_layers(const block_move& move) const noexcept {
+    io::page_checksum out;
+    for (const auto& nest : nests_) {
+      auto* const block = nest.base + move.block * nest.block_stride;
+      auto* const page = move.page + nest.page_offset;
+      const auto first_word = nest.page_offset / io::checksum_word_bytes;
+      if constexpr (Direction == move_direction::gather)
+        out += io::copy_with_checksum(page, {block, nest.page_bytes}, first_word);
+      else
+        out += io::copy_with_checksum(block, {page, nest.page_bytes}, first_word);
+    }
+    return out;
+  }
 
   /// Memory of this thread, valid until its next call.
   static std::byte* private_page(std::uint64_t bytes) {
@@ -167,15 +212,17 @@ private:
   }
 
   kv_cache_view view_;
+  host_mover_options options_;
   std::vector<page_nest> nests_;
+  bool contiguous_ = false;
 };
 
 } // namespace
 
-result<std::unique_ptr<page_mover>> make_host_page_mover(kv_cache_view view) {
+result<std::unique_ptr<page_mover>> make_host_page_mover(kv_cache_view view, const host_mover_options& options) {
   if (auto ok = validate(view); !ok)
     return tl::unexpected(ok.error());
-  return std::make_unique<host_page_mover>(std::move(view));
+  return std::make_unique<host_page_mover>(std::move(view), options);
 }
 
 } // namespace troupe

@@ -29,7 +29,8 @@ struct block_move {
   /// pages faster as one piece than as many.
   std::uint64_t spare_before = 0;
   std::uint64_t spare_behind = 0;
-  /// Scatter: `corrupt` where the page does not have that checksum. Then no byte of its block was written.
+  /// Scatter: `corrupt` where the page does not have that checksum. Then no byte of its block was written, except by a
+  /// mover that was made to verify while it copies (`host_mover_options`).
   errc verdict = errc::ok;
 
   /// The i-th block of the page.
@@ -69,6 +70,13 @@ public:
   virtual result<void> prepare(std::span<std::byte> memory) = 0;
   /// Whether `prepare` is slow here, so that it should be called before the memory is used.
   virtual bool preparing_takes_time() const noexcept { return false; }
+  /// Whether `prepare` would allocate memory that its owner has not allocated yet. Then it is not called ahead of use.
+  virtual bool would_allocate(std::span<const std::byte> memory) const noexcept {
+    static_cast<void>(memory);
+    return false;
+  }
+  /// Whether a `prepare` delays the other calls of this process to the device, so that pauses have to follow it.
+  virtual bool preparing_delays_calls() const noexcept { return true; }
   virtual void forget(std::span<std::byte> memory) = 0;
 
   /// Concurrent calls of a direction; more calls wait. The user of the mover should have this number of threads for it:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <sys/mman.h>
 
 namespace troupe::io {
@@ -23,6 +24,20 @@ void fault_in([[maybe_unused]] std::span<std::byte> memory) noexcept {
       return;
   }
 #endif
+}
+
+bool is_allocated(std::span<const std::byte> memory) noexcept {
+  constexpr std::uintptr_t page_bytes = 4096;
+  const auto is_there = [](std::uintptr_t address) {
+    unsigned char state = 0;
+    // The kernel takes any address, and reads nothing there.
+    auto* const page = reinterpret_cast<void*>(address / page_bytes * page_bytes); // NOLINT(performance-no-int-to-ptr)
+    return ::mincore(page, page_bytes, &state) == 0 && (state & 1U) != 0;
+  };
+  if (memory.empty())
+    return true;
+  const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
+  return is_there(first) && is_there(first + memory.size() - 1);
 }
 
 } // namespace troupe::io

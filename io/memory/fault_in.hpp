@@ -11,4 +11,9 @@ namespace troupe::io {
 /// kernels before 5.14 do nothing.
 void fault_in(std::span<std::byte> memory) noexcept;
 
+/// Whether the first and the last page of this mapping exist in memory, whether mapped here or not: `fault_in` would
+/// allocate the others. The mapping is of a file of shared memory; false also for huge pages that an operator has
+/// reserved, of which the kernel reports mapped ones only.
+bool is_allocated(std::span<const std::byte> memory) noexcept;
+
 } // namespace troupe::io

@@ -42,6 +42,9 @@ public:
 
   const kv_cache_view& cache() const noexcept override { return host_->cache(); }
   bool preparing_takes_time() const noexcept override { return slow; }
+  bool would_allocate(std::span<const std::byte> memory) const noexcept override {
+    return memory.data() == unallocated;
+  }
   result<void> prepare(std::span<std::byte> memory) override {
     std::unique_lock guard(mutex_);
     ++tries;
@@ -83,6 +86,8 @@ public:
   bool refuses = false;
   /// Whether it is worth while to tell it of memory ahead of use.
   bool slow = false;
+  /// The start of an extent that its node has not allocated yet.
+  const std::byte* unallocated = nullptr;
   std::optional<error> broken;
   /// Bytes in front of the pages of the last gather that it might have overwritten.
   std::vector<std::uint64_t> spare_before;
@@ -193,6 +198,19 @@ TEST_CASE("copy engine: a device with slow registration registers all extents ah
   bind.join();
   w.device->await_known(4);
   CHECK(w.device->known == std::set{w.extent(0, 2), w.extent(1, 2), w.extent(2, 2), w.extent(3, 2)});
+}
+
+TEST_CASE("copy engine: an extent that its node has not allocated is registered at its first use alone",
+          "[copy_engine_state]") {
+  world w;
+  w.device->slow = true;
+  const auto next = w.new_arena();
+  w.device->unallocated = w.extent(1, 1);
+  REQUIRE(w.state.bind(owner + 1, next));
+  w.device->await_known(3);
+  CHECK(w.device->known == std::set{w.extent(0, 1), w.extent(2, 1), w.extent(3, 1)});
+  CHECK(world::codes(w.state.gather(world::order({2}, owner + 1))) == std::vector{errc::ok});
+  CHECK(w.device->known.contains(w.extent(1, 1)));
 }
 
 TEST_CASE("copy engine: failed registration ahead is reported when pages are moved", "[copy_engine_state]") {

@@ -347,6 +347,71 @@ TEST_CASE("A page that is overwritten during a copy is whole or corrupt, in both
   });
 }
 
+/// Whole blocks, with a multiple of a word of the checksum in each layer.
+kv_cache_view opaque_view(std::vector<bytes>& tensors, std::uint32_t blocks, std::uint32_t block_bytes) {
+  constexpr std::uint32_t heads = 8;
+  const auto head_bytes = block_bytes / heads;
+  const kv_geometry g{static_cast<std::uint32_t>(tensors.size()), 1, heads, head_bytes, 1, 1};
+  kv_cache_view view{g, blocks, {}, 1, true};
+  for (auto& tensor : tensors) {
+    tensor.resize(std::size_t{blocks} * block_bytes);
+    view.layers.push_back({tensor.data(), tensor.size(), block_bytes, block_bytes, head_bytes, head_bytes});
+  }
+  return view;
+}
+
+TEST_CASE("A mover that verifies while it copies moves the same bytes, and reports every changed one", "[gpu]") {
+  const auto block_bytes = GENERATE(4096U, 131072U, 1000U);
+  std::mt19937_64 random(block_bytes);
+  std::vector<bytes> tensors(2);
+  const auto view = opaque_view(tensors, 3, block_bytes);
+  for (auto& tensor : tensors)
+    tensor = random_bytes(tensor.size(), random);
+  auto quick_view = view;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    quick_view.layers[i].base = tensors[i].data();
+  const auto quick = make_host_page_mover(quick_view, {.verify_while_copying = true, .calls_at_once = 3}).value();
+  CHECK(quick->calls_at_once(move_direction::scatter) == 3);
+  const auto plain = mover_of(quick_view);
+  std::vector<bytes> pages(2, bytes(view.geometry.page_bytes(), poison));
+  auto one = moves_of({1}, pages);
+  REQUIRE(quick->gather(one));
+  std::vector<bytes> other(1, bytes(view.geometry.page_bytes(), poison));
+  auto same = moves_of({1}, other);
+  REQUIRE(plain->gather(same));
+  CHECK(pages[0] == other[0]);
+  CHECK(one[0].checksum == io::checksum_of(pages[0]));
+  one[0].block = 2;
+  REQUIRE(quick->scatter(one));
+  CHECK(one[0].verdict == errc::ok);
+  for (const auto& tensor : tensors)
+    CHECK(std::equal(tensor.begin() + block_bytes, tensor.begin() + 2 * block_bytes, tensor.begin() + 2 * block_bytes));
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{block_bytes} - 1, std::size_t{block_bytes}, pages[0].size() - 1}) {
+    pages[0][at] ^= std::byte{4};
+    const auto first_block = bytes(tensors[0].begin(), tensors[0].begin() + block_bytes);
+    REQUIRE(quick->scatter(one));
+    CHECK(one[0].verdict == errc::corrupt);
+    CHECK(bytes(tensors[0].begin(), tensors[0].begin() + block_bytes) == first_block); // not another block's
+    pages[0][at] ^= std::byte{4};
+  }
+}
+
+TEST_CASE("A page that is overwritten while it is verified and copied is whole or corrupt", "[gpu]") {
+  constexpr std::uint32_t block_bytes = 131072;
+  std::vector<bytes> tensors(2);
+  const auto view = opaque_view(tensors, 2, block_bytes);
+  const auto mover = make_host_page_mover(view, {.verify_while_copying = true}).value();
+  std::mt19937_64 random(8);
+  const auto right = random_bytes(view.geometry.page_bytes(), random);
+  for (std::size_t i = 0; i < 2; ++i)
+    std::copy_n(right.data() + i * block_bytes, block_bytes, tensors[i].data());
+  test::check_while_corrupted_on(*mover, right, [&] {
+    return std::equal(tensors[0].begin() + block_bytes, tensors[0].end(), right.begin()) &&
+           std::equal(tensors[1].begin() + block_bytes, tensors[1].end(), right.begin() + block_bytes);
+  });
+}
+
 TEST_CASE("The last entry wins where one block is scattered twice", "[gpu]") {
   const kv_geometry g{2, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[2].order, 0);

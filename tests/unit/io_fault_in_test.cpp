@@ -57,6 +57,19 @@ TEST_CASE("All pages of faulted-in memory are resident, even beyond the last who
   }
 }
 
+TEST_CASE("Memory of a file is allocated where any process has used it", "[io]") {
+  const untouched memory(4 * page);
+  CHECK_FALSE(io::is_allocated(memory.span()));
+  memory.span()[0] = std::byte{1};
+  CHECK_FALSE(io::is_allocated(memory.span()));
+  memory.span()[4 * page - 1] = std::byte{1};
+  CHECK(io::is_allocated(memory.span()));
+  CHECK(io::is_allocated(memory.span().first(page)));
+  CHECK_FALSE(io::is_allocated(memory.span().subspan(page, 2 * page)));
+  CHECK(io::is_allocated({}));
+  CHECK_FALSE(io::is_allocated({static_cast<const std::byte*>(nullptr), page}));
+}
+
 TEST_CASE("Memory that cannot be faulted in stays unchanged", "[io]") {
   io::fault_in({});
   const untouched memory(page, PROT_READ);

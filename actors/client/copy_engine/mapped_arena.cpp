@@ -75,9 +75,13 @@ void mapped_arena::prepare_ahead() {
 
 void mapped_arena::prepare_all(const std::stop_token& stop) {
   for (std::size_t i = 0; i < extents_.size() && !stop.stop_requested(); ++i) {
+    if (mover_->would_allocate(bytes_of(i)))
+      continue;
     const auto began = std::chrono::steady_clock::now();
     if (!prepare(i * info_.extent_bytes))
       return;
+    if (!mover_->preparing_delays_calls())
+      continue;
     const auto rest = 4 * (std::chrono::steady_clock::now() - began);
     std::unique_lock guard(mutex_);
     stopped_.wait_for(guard, stop, rest, [] { return false; });

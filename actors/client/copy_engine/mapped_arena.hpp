@@ -43,10 +43,10 @@ public:
   /// for all callers that waited; later callers try again.
   result<void> prepare(std::uint64_t offset);
 
-  /// Starts a thread that registers all extents, where that takes time, so that the first requests need not. Each
-  /// registration delays the calls of the whole process to its device, by 1 to 2 ms for 64 MiB, so the thread pauses
-  /// four times as long after each. It ends with the first error, which a request for an extent gets again. Without a
-  /// thread nothing is registered ahead. Call it once.
+  /// Starts a thread that registers all extents, where that takes time, so that the first requests need not; without
+  /// those that it would allocate in the place of the node. Where a registration delays the calls of the whole process
+  /// to its device, by 1 to 2 ms for 64 MiB, the thread pauses four times as long after each. It ends with the first
+  /// error, which a request for an extent gets again. Without a thread nothing is registered ahead. Call it once.
   void prepare_ahead();
 
 private:
