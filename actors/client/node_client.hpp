@@ -40,6 +40,8 @@ public:
     std::unique_ptr<page_mover> mover;
     /// Events that tasks may name; null if none do.
     std::shared_ptr<device_event_table> events{};
+    /// See `transfer::coordinator_options`.
+    std::uint32_t batches_in_window = 4;
     /// The same blocks as host memory in the layout of pages; empty where they have another layout, or this is not
     /// used. With it and `options::storage`, pages are loaded from slab files of a node whose storage is shared.
     std::span<std::byte> as_pages{};

@@ -134,7 +134,8 @@ std::uint32_t coordinator_core::batch_pages() const noexcept {
   const auto pages_in = [&](std::uint64_t bytes) {
     return std::max<std::uint64_t>(bytes / std::max<std::uint64_t>(options_.page_bytes, 1), 1);
   };
-  const auto part = std::max<std::uint64_t>(binding_.window_pages / batches_in_window, pages_in(batch_bytes_enough));
+  const auto part =
+      std::max<std::uint64_t>(binding_.window_pages / options_.batches_in_window, pages_in(batch_bytes_enough));
   const auto most = std::min(options_.batch_pages, std::max(binding_.batch_pages_max, 1U));
   return static_cast<std::uint32_t>(std::min<std::uint64_t>({most, part, pages_in(batch_bytes_max)}));
 }

@@ -44,6 +44,9 @@ struct coordinator_options {
   std::uint32_t batch_pages = 128;
   /// The most tasks in progress; one more is refused.
   std::uint32_t tasks_max = 256;
+  /// The window has room for at least this number of batches, unless they would be so small that requests take longer
+  /// than the copy. At least 1.
+  std::uint32_t batches_in_window = 4;
   /// How many of the engine's blocks make a page; at least 1.
   std::uint32_t blocks_per_page = 1;
   /// Load: no page of a task moves unless all of them have been found, and a task is answered only after its damaged
@@ -248,9 +251,7 @@ protected:
   /// Resolves all pages but those that are being written.
   void resolve_unresolved(task& t, errc status);
 
-  /// The window has room for at least this number of batches, unless they would be so small that requests take longer
-  /// than the copy.
-  static constexpr std::uint32_t batches_in_window = 4;
+  /// The size of a batch of which requests take no longer than the copy.
   static constexpr std::uint64_t batch_bytes_enough = std::uint64_t{8} << 20U;
   /// Larger batches are no faster, and delay what follows the copy.
   static constexpr std::uint64_t batch_bytes_max = std::uint64_t{64} << 20U;
