@@ -99,6 +99,8 @@ struct pool_options {
   std::uint32_t batch_pages = 0;
   /// How long found pages stay leased.
   duration lease = std::chrono::seconds(30);
+  /// Threads that copy pages, for each direction; 0: half of the cores, at least 2 and at most 8.
+  std::uint32_t copy_threads = 0;
 };
 
 /// The threads and connections of connector halves. One per process is enough for any number of halves; it must outlive

@@ -17,6 +17,7 @@ namespace {
 /// The most keys of one call.
 constexpr std::size_t pool_keys_max = std::size_t{1} << 20U;
 constexpr std::uint32_t pool_key_bytes_max = 64;
+constexpr std::uint32_t copy_threads_max = 256;
 
 } // namespace
 
@@ -126,6 +127,10 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
     connector::pool_options how;
     how.rank = said->rank;
     how.batch_pages = said->batch_pages;
+    if (said->copy_threads > copy_threads_max)
+      return fail(errc::invalid_argument, "options.copy_threads is " + std::to_string(said->copy_threads) +
+                                              "; at most " + std::to_string(copy_threads_max) + " are allowed");
+    how.copy_threads = said->copy_threads;
     const auto lease = capi::seconds_of(said->lease_seconds, how.lease, "options.lease_seconds");
     if (!lease)
       return tl::unexpected(lease.error());

@@ -653,6 +653,9 @@ typedef struct troupe_pages_options {
   uint32_t batch_pages;
   /** How long found pages stay leased, and the time limit of a transfer. 0: 30. */
   double lease_seconds;
+  /** Threads that copy pages, for gets and again for puts. 0: half of the cores, at least 2 and at most 8. */
+  uint32_t copy_threads;
+  uint32_t reserved;
 } troupe_pages_options;
 
 /** The pool that pages are read from and written to. `layers` as for a worker: a page is one block of it, and
@@ -675,7 +678,7 @@ TROUPE_API int32_t troupe_pages_exist(troupe_pages* pages, const uint8_t* keys, 
                                       size_t* found, troupe_error* error);
 
 /** Reads the page of key i into block blocks[i] of the pool. `results[i]` (count elements, or NULL) is a troupe_code;
- * *done is the number of pages that were read. Reads that have not ended at the limit are cancelled: their result is
+ * *done is the number of pages that were read. A block whose result is not TROUPE_OK may have any content. Reads that have not ended at the limit are cancelled: their result is
  * timeout, and their blocks are not written after the return. The call itself fails only for invalid arguments. */
 TROUPE_API int32_t troupe_pages_get(troupe_pages* pages, const uint8_t* keys, const uint32_t* blocks, size_t count,
                                     double limit_seconds, int32_t* results, size_t* done, troupe_error* error);

@@ -2,6 +2,7 @@
 #include "base/log.hpp"
 #include "connector/background_attach.hpp"
 #include "connector/engine_halves.hpp"
+#include "gpu/host_page_mover.hpp"
 #include "messages/answer_codes.hpp"
 
 #include <algorithm>
@@ -10,12 +11,18 @@
 #include <future>
 #include <mutex>
 #include <shared_mutex>
+#include <thread>
 
 namespace troupe::connector {
 
 namespace {
 
 using std::chrono::steady_clock;
+
+/// The copies of a pool are limited by memory: more threads than these take cores from the engine and gain nothing.
+std::uint32_t copy_threads_default() {
+  return std::clamp(std::thread::hardware_concurrency() / 2, 2U, 8U);
+}
 
 /// The most leases of lookups that are held at once; then the oldest is released.
 constexpr std::size_t pool_leases_max = 64;
@@ -120,10 +127,16 @@ private:
       return tl::unexpected(node.error());
     if (auto fits = check(node->ns); !fits)
       return fits;
-    auto memory = node_client::rank_memory::of(options_.rank, cache_, {});
-    if (!memory)
-      return tl::unexpected(memory.error());
-    if (auto added = client->add_rank(std::move(*memory)); !added)
+    const auto threads = options_.copy_threads > 0 ? options_.copy_threads : copy_threads_default();
+    auto mover =
+        make_host_page_mover(cache_, {.verify_while_copying = true, .calls_at_once = threads, .populate = true});
+    if (!mover)
+      return tl::unexpected(mover.error());
+    node_client::rank_memory memory;
+    memory.rank = options_.rank;
+    memory.mover = std::move(*mover);
+    memory.batches_in_window = std::max(memory.batches_in_window, 2 * threads); // one is ready when a copy ends
+    if (auto added = client->add_rank(std::move(memory)); !added)
       return added;
     if (auto bound = client->bind(limit); !bound)
       return bound;

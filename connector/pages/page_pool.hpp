@@ -30,7 +30,8 @@ public:
   /// where the node does not answer within the limit.
   virtual std::size_t exist(std::span<const key_digest> keys, duration limit) = 0;
 
-  /// Reads the page of each key into a block of the pool. Returns for each key ok, or why its block was not written.
+  /// Reads the page of each key into a block of the pool. Returns for each key ok, or why the page was not read; then
+  /// the block may have any content, as pages are verified while they are copied.
   /// Reads that have not ended after `limit` are cancelled, and no block is written after the return. Errors:
   /// invalid_argument, out_of_range where the numbers of keys and blocks differ, or a block does not exist; nothing is
   /// read then.

@@ -135,7 +135,7 @@ class Finished(Sized):
 
 class PagesOptions(Sized):
     _fields_ = [("size", c_uint32), ("rank", c_uint32), ("key_bytes", c_uint32), ("batch_pages", c_uint32),
-                ("lease_seconds", c_double)]
+                ("lease_seconds", c_double), ("copy_threads", c_uint32), ("reserved", c_uint32)]
 
 
 HANDLE = c_void_p

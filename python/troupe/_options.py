@@ -15,6 +15,7 @@ KEYS = {
     "disk_hits": (("always", "when_faster", "never"), "when_faster"),
     "page_tokens": (int, 0),
     "threads": (int, 0),
+    "copy_threads": (int, 0),
     "window_bytes": (int, 0),
     "wait_for_node_seconds": (float, 0.0),
     "request_timeout_seconds": (float, 0.0),

@@ -75,7 +75,8 @@ class Pool:
                 layout=f"sglang {pool.layout} {name} {number} of {len(by_size)} page {self.page_size}{spread(config)}",
                 hash_algorithm="sglang", salt=options.salt)
             self.namespaces.append(ns)
-            made = {"rank": rank, "key_bytes": KEY_BYTES, "lease_seconds": options.lease_seconds}
+            made = {"rank": rank, "key_bytes": KEY_BYTES, "lease_seconds": options.lease_seconds,
+                    "copy_threads": options.copy_threads}
             self.parts.append(_halves.Pages(connection, ns, made, views, blocks))
 
     def leading(self, keys):

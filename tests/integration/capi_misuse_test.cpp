@@ -371,6 +371,9 @@ TEST_CASE("pools report invalid arguments", "[capi]") {
   options.key_bytes = 65;
   check_refused(create(), TROUPE_INVALID_ARGUMENT);
   options.key_bytes = 0;
+  options.copy_threads = 257;
+  check_refused(create(), TROUPE_INVALID_ARGUMENT);
+  options.copy_threads = 3;
   options.rank = 1;
   check_refused(create(), TROUPE_OUT_OF_RANGE);
   options.rank = 0;

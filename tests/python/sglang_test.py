@@ -180,6 +180,12 @@ class storing(unittest.TestCase):
         self.assertEqual((count, blocks), (1, 8))
         self.assertEqual((layers[0].base, layers[0].bytes, layers[0].block_stride), (1 << 40, 8 * 8192, 8192))
 
+    def test_the_number_of_copying_threads_is_passed_on(self):
+        extra = {"troupe.address": "here", "troupe.copy_threads": 5}
+        TroupeStorage(config(extra_config=extra)).register_mem_pool_host(pool())
+        given = [given for name, given in self.library.asked if name == "troupe_pages_create"][-1]
+        self.assertEqual(given[2].copy_threads, 5)
+
     def test_statistics_are_those_since_the_last_call(self):
         storage = self.made()
         self.library.answers["troupe_pages_get"] = self.moves([0, 5])
