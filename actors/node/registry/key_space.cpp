@@ -526,7 +526,7 @@ void key_space::settle(entry_index i) {
   // A ghost holds nothing, so it must not hold its parent. This is at most one step: a parent that is present holds
   // itself, and a ghost has no parent.
   if (const auto parent = std::exchange(table_.parent(i), {}); !parent.is_null())
-    change_children({parent, -1, evicting_ ? 1U : 0U});
+    change_children({parent, -1, round_.evicting ? 1U : 0U});
   // With children the entry stays as a ghost that counts them.
   if (e.children == 0)
     table_.erase(i);

@@ -323,7 +323,7 @@ private:
     chunked_array<std::uint32_t> assigned;
   };
 
-  /// What is known from looking at keys that could not be evicted.
+  /// What is known from looking at keys that could not be evicted, and whether one is being evicted.
   ///
   /// Nothing can be evicted after a whole round without success and without a change. Remembering this saves a scan of
   /// all keys for each request of an allocator that has no slots. A round is as many checks as the policy has entries,
@@ -342,6 +342,8 @@ private:
     /// Whether awaited keys may be evicted too, because a whole round was without success. Holds until a key is evicted
     /// that is not awaited, or a lease is released.
     bool takes_awaited = false;
+    /// While a key is being removed.
+    bool evicting = false;
     /// When the first of the examined keys is neither protected nor held by its children any more.
     coarse_time first_unprotected = coarse_never;
   };
@@ -416,8 +418,6 @@ private:
   std::vector<entry_index> evict_first_entries_;
   /// Null where changes are not collected.
   std::unique_ptr<group_changes> group_changes_;
-  /// While `remove_key` runs.
-  bool evicting_ = false;
   bool has_chains_ = false;
   lookup_counts lookups_;
 

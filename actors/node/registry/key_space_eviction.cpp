@@ -142,7 +142,7 @@ std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
   std::uint32_t freed = 0;
   if (group_changes_)
     group_changes_->evicted.push_back(table_.entry(i).key);
-  evicting_ = true;
+  round_.evicting = true;
   for (const auto rank : ranks()) {
     const auto cell = table_.page(i, rank);
     if (!cell.live())
@@ -155,7 +155,7 @@ std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
   }
   ++evicted_keys_;
   settle(i);
-  evicting_ = false;
+  round_.evicting = false;
   return freed;
 }
 
