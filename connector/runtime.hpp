@@ -101,6 +101,9 @@ struct pool_options {
   duration lease = std::chrono::seconds(30);
   /// Threads that copy pages, for each direction; 0: half of the cores, at least 2 and at most 8.
   std::uint32_t copy_threads = 0;
+  /// Whether a block whose page cannot be read keeps its content: pages are verified before they are copied, which
+  /// takes longer.
+  bool keeps_unread_blocks = false;
 };
 
 /// The threads and connections of connector halves. One per process is enough for any number of halves; it must outlive

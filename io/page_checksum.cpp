@@ -33,9 +33,11 @@ page_checksum sum_words(const std::byte* at, [[maybe_unused]] std::byte* to, std
                         std::uint64_t first_word) noexcept {
   page_checksum sum;
   for (std::uint64_t i = 0; i < words; ++i, at += checksum_word_bytes) {
-    const auto first = eight_bytes(at);
-    const auto last = eight_bytes(at + 8);
+    auto first = eight_bytes(at);
+    auto last = eight_bytes(at + 8);
     if constexpr (Target != word_target::nowhere) {
+      // What is summed is what is stored, though another process may write here: the compiler may not read it again.
+      asm volatile("" : "+r"(first), "+r"(last)); // NOLINT(hicpp-no-assembler)
       std::memcpy(to, &first, sizeof first);
       std::memcpy(to + sizeof first, &last, sizeof last);
       to += checksum_word_bytes;
@@ -73,6 +75,8 @@ __attribute__((target("avx2"))) page_checksum sum_words_avx2(const std::byte* at
   for (std::uint64_t i = 0; i < rounds; ++i, at += words_a_round * checksum_word_bytes) {
     __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
     __m256i y = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + 32));
+    if constexpr (Target != word_target::nowhere)
+      asm volatile("" : "+x"(x), "+x"(y)); // NOLINT(hicpp-no-assembler): as in sum_words
     if constexpr (Target == word_target::memory) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32), y);

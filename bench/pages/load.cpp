@@ -92,8 +92,8 @@ public:
     for (std::uint32_t i = 0; i < how.pieces; ++i)
       layers.push_back({piece(i, 0), 2 * how.pages * piece_bytes_, piece_bytes_, 0, 0, 0});
     troupe_pages* made = nullptr;
-    call(troupe_pages_create, connection, &ns, &options, static_cast<const troupe_layer*>(layers.data()),
-         layers.size(), 2 * how.pages, &made);
+    call(troupe_pages_create, connection, &ns, &options, static_cast<const troupe_layer*>(layers.data()), layers.size(),
+         2 * how.pages, &made);
     store_.reset(made);
   }
   pool(const pool&) = delete;
@@ -226,8 +226,7 @@ int main(int argc, char** argv) try {
   }
   const auto number = [&](int i) { return argc > i ? std::strtoul(argv[i], nullptr, 10) : 0; };
   const auto small = [&](int i) { return static_cast<std::uint32_t>(number(i)); };
-  run({argv[1], small(2), number(3), std::max(small(4), 1U), std::max(small(5), 1U), std::max(small(6), 1U),
-       small(7)});
+  run({argv[1], small(2), number(3), std::max(small(4), 1U), std::max(small(5), 1U), std::max(small(6), 1U), small(7)});
   return 0;
 } catch (const std::exception& e) {
   std::cerr << "troupe-bench-pages: " << e.what() << '\n';

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -130,7 +131,14 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
     if (said->copy_threads > copy_threads_max)
       return fail(errc::invalid_argument, "options.copy_threads is " + std::to_string(said->copy_threads) +
                                               "; at most " + std::to_string(copy_threads_max) + " are allowed");
+    if (said->reserved != 0)
+      return fail(errc::invalid_argument, "options.reserved must be 0");
     how.copy_threads = said->copy_threads;
+    // A caller that was built before there were these threads is served as it was.
+    if (options->size < offsetof(troupe_pages_options, copy_threads) + sizeof options->copy_threads) {
+      how.copy_threads = 1;
+      how.keeps_unread_blocks = true;
+    }
     const auto lease = capi::seconds_of(said->lease_seconds, how.lease, "options.lease_seconds");
     if (!lease)
       return tl::unexpected(lease.error());

@@ -653,7 +653,8 @@ typedef struct troupe_pages_options {
   uint32_t batch_pages;
   /** How long found pages stay leased, and the time limit of a transfer. 0: 30. */
   double lease_seconds;
-  /** Threads that copy pages, for gets and again for puts. 0: half of the cores, at least 2 and at most 8. */
+  /** Threads that copy pages, for gets and again for puts, of each pool. 0: half of the cores, at least 2 and at most 8.
+   * For callers built before version 4, whose struct ends here: one, and blocks that are not read keep their content. */
   uint32_t copy_threads;
   uint32_t reserved;
 } troupe_pages_options;
@@ -678,8 +679,9 @@ TROUPE_API int32_t troupe_pages_exist(troupe_pages* pages, const uint8_t* keys, 
                                       size_t* found, troupe_error* error);
 
 /** Reads the page of key i into block blocks[i] of the pool. `results[i]` (count elements, or NULL) is a troupe_code;
- * *done is the number of pages that were read. A block whose result is not TROUPE_OK may have any content. Reads that have not ended at the limit are cancelled: their result is
- * timeout, and their blocks are not written after the return. The call itself fails only for invalid arguments. */
+ * *done is the number of pages that were read. A block whose result is not TROUPE_OK may have any content. Reads that
+ * have not ended at the limit are cancelled: their result is timeout, and their blocks are not written after the return.
+ * The call itself fails only for invalid arguments, which a block that is named twice is too. */
 TROUPE_API int32_t troupe_pages_get(troupe_pages* pages, const uint8_t* keys, const uint32_t* blocks, size_t count,
                                     double limit_seconds, int32_t* results, size_t* done, troupe_error* error);
 

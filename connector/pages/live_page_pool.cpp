@@ -10,14 +10,24 @@
 #include <deque>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <thread>
+#include <vector>
 
 namespace troupe::connector {
 
 namespace {
 
 using std::chrono::steady_clock;
+
+/// A block that is named more than once.
+std::optional<block_id> repeated(std::span<const block_id> blocks) {
+  std::vector<block_id> sorted(blocks.begin(), blocks.end());
+  std::ranges::sort(sorted);
+  const auto found = std::ranges::adjacent_find(sorted);
+  return found == sorted.end() ? std::nullopt : std::optional(*found);
+}
 
 /// The copies of a pool are limited by memory: more threads than these take cores from the engine and gain nothing.
 std::uint32_t copy_threads_default() {
@@ -128,8 +138,8 @@ private:
     if (auto fits = check(node->ns); !fits)
       return fits;
     const auto threads = options_.copy_threads > 0 ? options_.copy_threads : copy_threads_default();
-    auto mover =
-        make_host_page_mover(cache_, {.verify_while_copying = true, .calls_at_once = threads, .populate = true});
+    auto mover = make_host_page_mover(
+        cache_, {.verify_while_copying = !options_.keeps_unread_blocks, .calls_at_once = threads, .populate = true});
     if (!mover)
       return tl::unexpected(mover.error());
     node_client::rank_memory memory;
@@ -177,6 +187,9 @@ private:
       if (block >= cache_.blocks)
         return fail(errc::out_of_range,
                     "block " + std::to_string(block) + " of a pool of " + std::to_string(cache_.blocks));
+    // Two threads would copy at once, and a page that is not valid may be copied over one that is.
+    if (const auto twice = load ? repeated(blocks) : std::nullopt)
+      return fail(errc::invalid_argument, "block " + std::to_string(*twice) + " is named twice; a block has one page");
     std::vector<errc> out(keys.size(), closed_ ? errc::shutting_down : errc::unreachable);
     const std::shared_lock use(in_use_);
     if (!at_work())

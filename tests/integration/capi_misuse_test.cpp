@@ -373,7 +373,16 @@ TEST_CASE("pools report invalid arguments", "[capi]") {
   options.key_bytes = 0;
   options.copy_threads = 257;
   check_refused(create(), TROUPE_INVALID_ARGUMENT);
+  // It is behind the end of what older callers know, and garbage there.
+  const auto size = options.size;
+  options.size = 32 - 8;
+  demand_ok(create());
+  troupe_pages_destroy(pages);
+  options.size = size;
   options.copy_threads = 3;
+  options.reserved = 1;
+  check_refused(create(), TROUPE_INVALID_ARGUMENT);
+  options.reserved = 0;
   options.rank = 1;
   check_refused(create(), TROUPE_OUT_OF_RANGE);
   options.rank = 0;
@@ -397,6 +406,11 @@ TEST_CASE("pools report invalid arguments", "[capi]") {
   keys[0] = 1;
   check_refused(said_by(troupe_pages_get, pages, keys.data(), &blocks[0], std::size_t{2}, 1.0, nullptr, nullptr),
                 TROUPE_OUT_OF_RANGE);
+  blocks[1] = 0; // two pages would be read into one block
+  check_refused(said_by(troupe_pages_get, pages, keys.data(), &blocks[0], std::size_t{2}, 1.0, nullptr, nullptr),
+                TROUPE_INVALID_ARGUMENT);
+  CHECK(said_by(troupe_pages_put, pages, keys.data(), &blocks[0], std::size_t{2}, 1.0, nullptr, nullptr).code ==
+        TROUPE_OK);
   check_refused(said_by(troupe_pages_put, pages, keys.data(), nullptr, std::size_t{2}, 1.0, nullptr, nullptr),
                 TROUPE_INVALID_ARGUMENT);
   call(troupe_pages_shutdown, pages);

@@ -73,10 +73,17 @@ void mapped_arena::prepare_ahead() {
   }
 }
 
+/// How much host memory is mapped ahead of its use: 128 MiB of page tables.
+constexpr std::uint64_t ahead_most = std::uint64_t{64} << 30U;
+
 void mapped_arena::prepare_all(const std::stop_token& stop) {
   for (std::size_t i = 0; i < extents_.size() && !stop.stop_requested(); ++i) {
     if (mover_->would_allocate(bytes_of(i)))
       continue;
+    // Each mapping has page tables of its own, which cannot be swapped out; beyond this, memory is mapped when it is
+    // used.
+    if (!mover_->preparing_delays_calls() && (i + 1) * info_.extent_bytes > ahead_most)
+      return;
     const auto began = std::chrono::steady_clock::now();
     if (!prepare(i * info_.extent_bytes))
       return;
