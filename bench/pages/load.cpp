@@ -71,7 +71,7 @@ constexpr double limit_seconds = 60;
 class pool {
 public:
   pool(troupe_connection* connection, const load_options& how)
-      : how_(how), piece_bytes_(how.page_bytes / how.pieces), bytes_(2 * how.pages * how.page_bytes) {
+      : how_(how), piece_bytes_(how.page_bytes / how.pieces), bytes_(std::size_t{2} * how.pages * how.page_bytes) {
     void* const at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
       throw std::runtime_error("no memory for the pool");
@@ -90,7 +90,7 @@ public:
     const auto options = sized<troupe_pages_options>();
     std::vector<troupe_layer> layers;
     for (std::uint32_t i = 0; i < how.pieces; ++i)
-      layers.push_back({piece(i, 0), 2 * how.pages * piece_bytes_, piece_bytes_, 0, 0, 0});
+      layers.push_back({piece(i, 0), std::size_t{2} * how.pages * piece_bytes_, piece_bytes_, 0, 0, 0});
     troupe_pages* made = nullptr;
     call(troupe_pages_create, connection, &ns, &options, static_cast<const troupe_layer*>(layers.data()), layers.size(),
          2 * how.pages, &made);
