@@ -136,13 +136,8 @@ double shipped(const numbered_trace& what, std::uint64_t capacity, std::uint32_t
   offline::played_cache played(
       {capacity, shards, how.make, watermarks ? defaults.low_watermark : 0, watermarks ? defaults.high_watermark : 0});
   std::uint64_t hits = 0;
-  std::vector<key_digest> keys;
-  for (const auto& numbers : what.requests) {
-    keys.clear();
-    for (const auto number : numbers)
-      keys.push_back(what.keys[number]);
-    hits += played.play(keys);
-  }
+  for (const auto& request : what.requests)
+    hits += played.play(what.keys_of(request));
   return what.share(hits);
 }
 
@@ -158,12 +153,8 @@ fill fill_ranks(const numbered_trace& what, const offline::played_cache::options
   offline::played_cache played(how);
   fill out;
   double samples = 0;
-  std::vector<key_digest> keys;
-  for (const auto& numbers : what.requests) {
-    keys.clear();
-    for (const auto number : numbers)
-      keys.push_back(what.keys[number]);
-    out.hits += played.play(keys);
+  for (const auto& request : what.requests) {
+    out.hits += played.play(what.keys_of(request));
     out.evicted = played.evicted_keys();
     if (out.evicted == 0)
       continue;
@@ -218,7 +209,6 @@ double in_turn(const numbered_trace& what, std::uint64_t capacity, std::size_t n
   constexpr std::uint64_t seeds = 5;
   const config::storage_config defaults;
   std::uint64_t hits = 0;
-  std::vector<key_digest> keys;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     offline::played_cluster played(
         {{capacity / nodes, 1, make_reuse_policy, defaults.low_watermark, defaults.high_watermark, 7 + 1000 * seed},
@@ -226,12 +216,8 @@ double in_turn(const numbered_trace& what, std::uint64_t capacity, std::size_t n
          true,
          learns});
     std::size_t next = 0;
-    for (const auto& numbers : what.requests) {
-      keys.clear();
-      for (const auto number : numbers)
-        keys.push_back(what.keys[number]);
-      hits += played.play(next++ % nodes, keys);
-    }
+    for (const auto& request : what.requests)
+      hits += played.play(next++ % nodes, what.keys_of(request));
   }
   return what.share(hits) / static_cast<double>(seeds);
 }

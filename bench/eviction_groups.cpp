@@ -3,9 +3,7 @@
 // shards, allocators and hits, and without actors, one request at a time. Every request saves a page in each group
 // where there is none, in the order in which a prefill fills them.
 
-#include "actors/node/eviction/lru_policy.hpp"
-#include "actors/node/eviction/reuse_policy.hpp"
-#include "actors/node/eviction/s3_fifo_policy.hpp"
+#include "actors/node/registry/registry_options.hpp"
 #include "config/node_config.hpp"
 #include "connector/groups/page_group.hpp"
 #include "offline/played_cache.hpp"
@@ -48,17 +46,6 @@ group state(std::uint32_t every) {
   return {{connector::group_kind::state}, every};
 }
 
-struct policy {
-  const char* name;
-  eviction_factory make;
-};
-
-constexpr policy policies[] = {
-    {"lru", make_lru_policy},
-    {"s3-fifo", make_s3_fifo_policy},
-    {"reuse", make_reuse_policy},
-};
-
 /// The capacities of the groups, so that each holds as many tokens as the others: what a workload makes of slabs that
 /// grow until the disk is full.
 std::vector<std::uint64_t> capacities(const model& of, std::uint64_t pages) {
@@ -97,26 +84,22 @@ std::uint32_t play(offline::played_cache& cache, const model& of, std::span<cons
         cache.save(keys, first, last, {.group = g, .chained = chained});
       first = last + 1;
     }
-    cache.end_in(lookups[g], g);
+    cache.end(lookups[g], {}, g);
   }
   return hit;
 }
 
-double hits(const offline::numbered_trace& what, const model& of, std::uint64_t pages, const policy& how,
+double hits(const offline::numbered_trace& what, const model& of, std::uint64_t pages, const std::string& policy,
             std::uint32_t shards, bool related) {
   const config::storage_config defaults;
-  offline::played_cache::options options{0, shards, how.make, defaults.low_watermark, defaults.high_watermark};
+  offline::played_cache::options options{0, shards, eviction_named(policy), defaults.low_watermark,
+                                         defaults.high_watermark};
   options.group_capacities = capacities(of, pages);
   options.groups_related = related;
   offline::played_cache cache(options);
   std::uint64_t sum = 0;
-  std::vector<key_digest> keys;
-  for (const auto& numbers : what.requests) {
-    keys.clear();
-    for (const auto number : numbers)
-      keys.push_back(what.keys[number]);
-    sum += play(cache, of, keys);
-  }
+  for (const auto& request : what.requests)
+    sum += play(cache, of, what.keys_of(request));
   return what.share(sum);
 }
 
@@ -137,18 +120,18 @@ void print_table(const offline::numbered_trace& what) {
     std::printf(" %9llu", static_cast<unsigned long long>(capacity));
   std::printf("\n");
   for (const auto& of : models)
-    for (const auto& how : policies)
+    for (const auto& policy : offline::what_if_options{}.policies)
       for (const std::uint32_t shards : {1U, 4U})
         for (const bool related : {false, true}) {
           if (related && of.groups.size() == 1)
             continue;
-          const auto name = std::string(how.name) + (shards == 1 ? ", 1 shard" : ", 4 shards") +
+          const auto name = policy + (shards == 1 ? ", 1 shard" : ", 4 shards") +
                             (of.groups.size() == 1 ? ""
                              : related             ? ", together"
                                                    : ", apart");
           std::printf("%-34s %-20s", of.name, name.c_str());
           for (const auto capacity : shown_capacities)
-            std::printf(" %9.4f", hits(what, of, capacity, how, shards, related));
+            std::printf(" %9.4f", hits(what, of, capacity, policy, shards, related));
           std::printf("\n");
           std::fflush(stdout);
         }

@@ -17,6 +17,15 @@ constexpr auto slot_patience = std::chrono::seconds(1);
   throw std::logic_error("the rules of a node have refused what no client would ask");
 }
 
+/// The keys at these positions.
+std::vector<key_digest> at(std::span<const key_digest> keys, const std::vector<std::size_t>& positions) {
+  std::vector<key_digest> out;
+  out.reserve(positions.size());
+  for (const auto i : positions)
+    out.push_back(keys[i]);
+  return out;
+}
+
 /// The identity of a group's namespace.
 namespace_spec spec_of(const played_cache::options& how, std::size_t group) {
   namespace_spec spec;
@@ -80,12 +89,11 @@ ticket played_cache::begin() {
   return next_ticket();
 }
 
-void played_cache::end(ticket lease, std::span<const key_digest> kept_there) {
+void played_cache::end(ticket lease, std::span<const key_digest> kept_there, std::uint32_t group) {
   const auto split = parts(kept_there, 0, kept_there.size());
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    release_request request{ns(), lease, 0};
-    for (const auto i : split[s])
-      request.kept_there.items.push_back(kept_there[i]);
+    release_request request{groups_[group].ns, lease, 0};
+    request.kept_there = at(kept_there, split[s]);
     if (!shards_[s]->release(request, now_))
       refused();
   }
@@ -117,8 +125,7 @@ std::size_t played_cache::match(std::span<const key_digest> keys, ticket lease, 
       continue;
     match_request request{ns(), lease, std::chrono::seconds(60), {}};
     request.by_peer = by_peer;
-    for (const auto i : split[s])
-      request.keys.items.push_back(keys[i]);
+    request.keys = at(keys, split[s]);
     const auto found = shards_[s]->match(request, now_).value().matched;
     if (found < split[s].size())
       matched = std::min(matched, split[s][found]);
@@ -139,8 +146,7 @@ std::vector<std::uint8_t> played_cache::find(std::span<const key_digest> keys, t
       continue;
     match_request request{groups_[group].ns, lease, std::chrono::seconds(60), {}};
     request.each = true;
-    for (const auto i : split[s])
-      request.keys.items.push_back(keys[i]);
+    request.keys = at(keys, split[s]);
     const auto found = shards_[s]->match(request, now_).value().found;
     for (std::size_t n = 0; n < found.size(); ++n)
       marks[split[s][n]] = found.items[n];
@@ -153,18 +159,11 @@ void played_cache::use(std::span<const key_digest> keys, std::size_t first, std:
   const auto split = parts(keys, first, last);
   for (std::size_t s = 0; s < split.size(); ++s) {
     release_request request{groups_[group].ns, lease, 0};
-    for (const auto i : split[s])
-      request.retained.items.push_back(keys[i]);
+    request.retained = at(keys, split[s]);
     if (!shards_[s]->release(request, now_))
       refused();
   }
   load(keys, first, last, group);
-}
-
-void played_cache::end_in(ticket lease, std::uint32_t group) {
-  for (auto& shard : shards_)
-    if (!shard->release({groups_[group].ns, lease, 0}, now_))
-      refused();
 }
 
 void played_cache::load(std::span<const key_digest> keys, std::size_t first, std::size_t last, std::uint32_t group) {
@@ -173,8 +172,7 @@ void played_cache::load(std::span<const key_digest> keys, std::size_t first, std
     if (split[s].empty())
       continue;
     locate_request request{groups_[group].ns, 0, next_ticket(), std::chrono::seconds(60), {}};
-    for (const auto i : split[s])
-      request.keys.items.push_back(keys[i]);
+    request.keys = at(keys, split[s]);
     for (; request.rank < groups_[group].ranks.size(); ++request.rank)
       if (!shards_[s]->locate(request, now_))
         refused();

@@ -64,7 +64,7 @@ public:
     return save(keys, first, last, {.origin = origin});
   }
   /// `kept_there`: the keys under the lease of which another node has made pages, and keeps them.
-  void end(ticket lease, std::span<const key_digest> kept_there = {});
+  void end(ticket lease, std::span<const key_digest> kept_there = {}, std::uint32_t group = 0);
 
   // -- with several groups, each with a lease of its own
 
@@ -72,8 +72,6 @@ public:
   std::vector<std::uint8_t> find(std::span<const key_digest> keys, ticket lease, std::uint32_t group);
   /// Keeps the lease on a half-open range of keys, which is a use, and loads them; gives back the rest.
   void use(std::span<const key_digest> keys, std::size_t first, std::size_t last, ticket lease, std::uint32_t group);
-  /// Ends what is left of the lease in the group.
-  void end_in(ticket lease, std::uint32_t group);
   struct saving {
     page_origin origin = page_origin::client;
     std::uint32_t group = 0;

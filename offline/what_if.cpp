@@ -25,13 +25,8 @@ constexpr int usual_points = 6;
 std::uint64_t play(const numbered_trace& what, const played_cache::options& how) {
   played_cache cache(how);
   std::uint64_t hits = 0;
-  std::vector<key_digest> keys;
-  for (const auto& numbers : what.requests) {
-    keys.clear();
-    for (const auto number : numbers)
-      keys.push_back(what.keys[number]);
-    hits += cache.play(keys);
-  }
+  for (const auto& request : what.requests)
+    hits += cache.play(what.keys_of(request));
   return hits;
 }
 
@@ -62,6 +57,14 @@ result<void> check(const what_if_options& options) {
 }
 
 } // namespace
+
+std::vector<key_digest> numbered_trace::keys_of(const std::vector<std::uint32_t>& request) const {
+  std::vector<key_digest> out;
+  out.reserve(request.size());
+  for (const auto number : request)
+    out.push_back(keys[number]);
+  return out;
+}
 
 double numbered_trace::share(std::uint64_t hits) const noexcept {
   return blocks == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(blocks);

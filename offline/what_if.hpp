@@ -24,6 +24,9 @@ struct numbered_trace {
   std::uint64_t repeated = 0;
 
   double share(std::uint64_t hits) const noexcept;
+
+  /// The keys of one of the requests.
+  std::vector<key_digest> keys_of(const std::vector<std::uint32_t>& request) const;
 };
 
 numbered_trace number_trace(const replay::trace& what);

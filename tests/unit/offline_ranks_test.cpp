@@ -26,12 +26,8 @@ outcome play(const numbered_trace& what, const played_cache::options& how) {
   played_cache cache(how);
   outcome out;
   bool full = false;
-  std::vector<key_digest> keys;
-  for (const auto& numbers : what.requests) {
-    keys.clear();
-    for (const auto number : numbers)
-      keys.push_back(what.keys[number]);
-    out.hits += cache.play(keys);
+  for (const auto& request : what.requests) {
+    out.hits += cache.play(what.keys_of(request));
     full = full || cache.evicted_keys() > 0;
     for (rank_number rank = 0; full && rank < how.ranks; ++rank)
       out.most_free = std::max(out.most_free, cache.free_slots(rank));
