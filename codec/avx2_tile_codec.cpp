@@ -140,20 +140,15 @@ TROUPE_AVX2 window_choice encode_rows(const std::byte* payload, tile_target& to)
   return choice;
 }
 
-/// The exponent of each code; anything for the escape.
-TROUPE_AVX2 __m256i exponents_by_code(const tile_window& window) noexcept {
-  alignas(16) std::array<std::uint8_t, 16> table{};
-  for (std::uint32_t code = 0; code < table.size(); ++code)
-    table[code] = static_cast<std::uint8_t>(window.base - code);
-  if (window.has_zero_code)
-    table[zero_code] = 0;
+TROUPE_AVX2 __m256i exponent_row(const tile_window& window) noexcept {
+  alignas(16) const auto table = exponents_by_code(window);
   return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.data())));
 }
 
 TROUPE_AVX2 bool decode_rows(const tile_source& from, std::byte* payload) noexcept {
   row_exponents all;
   std::array<std::uint32_t, rows> escaped{};
-  const auto table = exponents_by_code(from.window);
+  const auto table = exponent_row(from.window);
   std::uint32_t places = 0;
   for (std::size_t i = 0; i < half_rows; ++i) {
     const auto pairs = load(from.codes + i * wide);

@@ -142,13 +142,8 @@ TROUPE_AVX512 window_choice encode_vectors(const std::byte* payload, tile_target
   return choice;
 }
 
-/// The exponent of each code; anything for the escape.
-TROUPE_AVX512 __m512i exponents_of_codes(const tile_window& window) noexcept {
-  alignas(16) std::array<std::uint8_t, 16> table{};
-  for (std::uint32_t code = 0; code < table.size(); ++code)
-    table[code] = static_cast<std::uint8_t>(window.base - code);
-  if (window.has_zero_code)
-    table[zero_code] = 0;
+TROUPE_AVX512 __m512i exponent_table(const tile_window& window) noexcept {
+  alignas(16) const auto table = exponents_by_code(window);
   return _mm512_maskz_broadcast_i32x4(0xffff, _mm_load_si128(reinterpret_cast<const __m128i*>(table.data())));
 }
 
@@ -174,7 +169,7 @@ TROUPE_AVX512 bool fill_escapes(const tile_source& from, const std::array<__mmas
 TROUPE_AVX512 bool decode_vectors(const tile_source& from, std::byte* payload) noexcept {
   tile_exponents all;
   std::array<__mmask64, vectors> escaped{};
-  const auto table = exponents_of_codes(from.window);
+  const auto table = exponent_table(from.window);
   __mmask64 any = 0;
   for (std::size_t i = 0; i < half; ++i) {
     const auto pairs = _mm512_loadu_si512(from.codes + i * lanes);

@@ -63,17 +63,16 @@ window_choice encode_plainly(const std::byte* payload, tile_target& to) noexcept
 }
 
 bool decode_plainly(const tile_source& from, std::byte* payload) noexcept {
+  const auto table = exponents_by_code(from.window);
   std::uint32_t escapes = 0;
   for (std::uint32_t i = 0; i < tile_elements; ++i) {
     const auto pair = std::to_integer<std::uint32_t>(from.codes[i % tile_code_bytes]);
     const auto code = i < tile_code_bytes ? pair & 0xfU : pair >> 4U;
-    auto exponent = from.window.base - code;
+    std::uint32_t exponent = table[code];
     if (code == escape_code) {
       if (escapes == from.escape_count)
         return false;
       exponent = from.escapes[escapes++];
-    } else if (code == zero_code && from.window.has_zero_code) {
-      exponent = 0;
     }
     const auto turned = exponent << 8U | std::to_integer<std::uint32_t>(from.mantissas[i]);
     const auto element = std::rotr(static_cast<std::uint16_t>(turned), 1);

@@ -28,6 +28,16 @@ struct tile_source {
   std::uint32_t escape_count = 0;
 };
 
+/// The exponent of each code; anything for the escape.
+inline std::array<std::uint8_t, 16> exponents_by_code(const tile_window& window) noexcept {
+  std::array<std::uint8_t, 16> out{};
+  for (std::uint32_t code = 0; code < out.size(); ++code)
+    out[code] = static_cast<std::uint8_t>(window.base - code);
+  if (window.has_zero_code)
+    out[zero_code] = 0;
+  return out;
+}
+
 struct tile_codec {
   /// Encodes the `tile_bytes` at `payload`. With more than `max_tile_escapes` escapes, the codes and the escapes are
   /// not written.
