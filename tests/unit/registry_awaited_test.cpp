@@ -25,8 +25,7 @@ struct home : one_registry {
       : one_registry(world_size, options_with(policy)) {}
 
   static registry_options options_with(eviction_factory policy) {
-    registry_options out;
-    out.eviction = policy;
+    auto out = test::options_with(policy);
     out.await_fetched = std::chrono::seconds(wait_seconds);
     return out;
   }

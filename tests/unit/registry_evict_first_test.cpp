@@ -1,6 +1,3 @@
-#include "actors/node/eviction/lru_policy.hpp"
-#include "actors/node/eviction/reuse_policy.hpp"
-#include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
@@ -22,12 +19,6 @@ constexpr ticket ours{8, 1};
 struct home : one_registry {
   explicit home(eviction_factory policy = make_lru_policy, std::uint32_t world_size = 1)
       : one_registry(world_size, options_with(policy)) {}
-
-  static registry_options options_with(eviction_factory policy) {
-    registry_options out;
-    out.eviction = policy;
-    return out;
-  }
   /// Another node gives its lease back, and keeps these.
   result<void> kept_there(ticket lease, const keys_t& keys, std::int64_t now = 0) {
     release_request x{ns, lease, 0};
@@ -36,8 +27,6 @@ struct home : one_registry {
   }
   void save_transient(const keys_t& keys, rank_number rank = 0) { save(keys, rank, {}, 0, page_origin::transient); }
 };
-
-constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy};
 
 } // namespace
 

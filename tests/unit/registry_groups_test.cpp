@@ -1,6 +1,3 @@
-#include "actors/node/eviction/lru_policy.hpp"
-#include "actors/node/eviction/reuse_policy.hpp"
-#include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
@@ -21,8 +18,6 @@ namespace {
 
 constexpr ticket reader{8, 1};
 
-constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy};
-
 namespace_spec group(const char* label, const char* of = "both") {
   auto spec = namespace_of(1, std::string(label) + " of " + of);
   spec.model = "model";
@@ -37,13 +32,6 @@ struct two_groups : one_registry {
       : one_registry(1, options_with(policy, shard_count)) {
     must(state.add_namespace(group("full")));
     must(state.add_namespace(group("state")));
-  }
-
-  static registry_options options_with(eviction_factory policy, std::uint32_t shard_count) {
-    registry_options out;
-    out.eviction = policy;
-    out.shard_count = shard_count;
-    return out;
   }
 
   two_groups& in(const char* label, const char* of = "both") {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/eviction/reuse_policy.hpp"
+#include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "actors/node/registry/registry_state.hpp"
 #include "tests/catch.hpp"
 
@@ -59,6 +62,16 @@ inline std::vector<errc> codes(const packed<location>& locations) {
   std::vector<errc> out;
   for (const auto& x : locations)
     out.push_back(x.code());
+  return out;
+}
+
+/// Each policy that a registry can have.
+inline constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy};
+
+inline registry_options options_with(eviction_factory policy, std::uint32_t shard_count = 1) {
+  registry_options out;
+  out.eviction = policy;
+  out.shard_count = shard_count;
   return out;
 }
 
