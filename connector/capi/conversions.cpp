@@ -393,12 +393,16 @@ result<void> relate(connector::grouped_layout& layout) {
     append(all, "block_tokens", std::to_string(group.block_tokens));
     append(all, "tables", std::to_string(group.tables.size()));
   }
-  for (std::size_t g = 0; layout.groups.size() > 1 && g < layout.groups.size(); ++g) {
+  // A model with one group has the identity of its namespace alone.
+  if (layout.groups.size() < 2)
+    return {};
+  auto whole = digest_text(all);
+  if (ends_anywhere)
+    whole += namespace_spec::ends_anywhere;
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
     auto& ns = layout.namespaces[g];
     const bool unnamed = ns.name == name_of(ns);
-    ns.group_of = digest_text(all);
-    if (ends_anywhere)
-      ns.group_of += namespace_spec::ends_anywhere;
+    ns.group_of = whole;
     layout.groups[g].ns = ns.id();
     if (unnamed)
       ns.name = name_of(ns);

@@ -30,17 +30,18 @@ result<copy_engine_actor> spawn_copy_engine(caf::actor_system& system, std::shar
       }
       auto lane = spawn_with_thread<copy_lane>(system, thread_name("troupe-copy"), "the thread that copies pages",
                                                state, threads);
-      // With fewer threads than wanted it is slower, and nothing else.
-      if (!lane && !all.empty()) {
-        log::get("copy_engine")
-            ->warn("{}; {} of {} threads copy pages", lane.error().text, all.size(), state->orders_at_once(which));
-        break;
+      if (lane) {
+        all.push_back(std::move(*lane));
+        continue;
       }
-      if (!lane) {
+      if (all.empty()) {
         end_lanes(lanes);
         return tl::unexpected<error>(lane.error());
       }
-      all.push_back(std::move(*lane));
+      // With fewer threads than wanted it is slower, and nothing else.
+      log::get("copy_engine")
+          ->warn("{}; {} of {} threads copy pages", lane.error().text, all.size(), state->orders_at_once(which));
+      break;
     }
   return spawn_actor<copy_engine>(system, std::move(state), std::move(lanes));
 }

@@ -10,6 +10,14 @@
 
 namespace troupe {
 
+namespace {
+
+/// How much host memory is mapped ahead of its use: 128 MiB of page tables, which cannot be swapped out. Each mapping
+/// has its own.
+constexpr std::uint64_t ahead_most = std::uint64_t{64} << 30U;
+
+} // namespace
+
 mapped_arena::mapped_arena(const arena_info& info, std::shared_ptr<io::shared_memory> memory,
                            std::shared_ptr<page_mover> mover)
     : info_(info), memory_(std::move(memory)), mover_(std::move(mover)),
@@ -73,21 +81,17 @@ void mapped_arena::prepare_ahead() {
   }
 }
 
-/// How much host memory is mapped ahead of its use: 128 MiB of page tables.
-constexpr std::uint64_t ahead_most = std::uint64_t{64} << 30U;
-
 void mapped_arena::prepare_all(const std::stop_token& stop) {
+  const bool delays_calls = mover_->preparing_delays_calls();
   for (std::size_t i = 0; i < extents_.size() && !stop.stop_requested(); ++i) {
     if (mover_->would_allocate(bytes_of(i)))
       continue;
-    // Each mapping has page tables of its own, which cannot be swapped out; beyond this, memory is mapped when it is
-    // used.
-    if (!mover_->preparing_delays_calls() && (i + 1) * info_.extent_bytes > ahead_most)
+    if (!delays_calls && (i + 1) * info_.extent_bytes > ahead_most)
       return;
     const auto began = std::chrono::steady_clock::now();
     if (!prepare(i * info_.extent_bytes))
       return;
-    if (!mover_->preparing_delays_calls())
+    if (!delays_calls)
       continue;
     const auto rest = 4 * (std::chrono::steady_clock::now() - began);
     std::unique_lock guard(mutex_);
