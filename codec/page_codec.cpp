@@ -63,6 +63,11 @@ std::size_t bytes_of_tile(std::size_t payload_bytes, std::size_t i) noexcept {
   return std::min<std::size_t>(payload_bytes - i * tile_bytes, tile_bytes);
 }
 
+/// Whether such a payload can be cut into tiles.
+bool has_layout(std::uint64_t payload_bytes) noexcept {
+  return payload_bytes != 0 && payload_bytes % 2 == 0 && payload_bytes <= max_payload_bytes;
+}
+
 result<page_header> check_header(std::span<const std::byte> encoded, std::uint64_t payload_bytes) {
   page_header header;
   std::memcpy(&header, encoded.data(), sizeof header);
@@ -97,7 +102,7 @@ std::vector<instructions> available_instructions() {
 }
 
 result<std::uint64_t> encoded_bytes(std::uint64_t payload_bytes) {
-  if (payload_bytes == 0 || payload_bytes % 2 != 0 || payload_bytes > max_payload_bytes)
+  if (!has_layout(payload_bytes))
     return fail(errc::invalid_argument, "a payload of " + std::to_string(payload_bytes) +
                                             " bytes has no encoding: whole elements of BF16 have, up to " +
                                             std::to_string(max_payload_bytes) + " bytes");
@@ -106,6 +111,13 @@ result<std::uint64_t> encoded_bytes(std::uint64_t payload_bytes) {
     return fail(errc::invalid_argument, "a payload of " + std::to_string(payload_bytes) +
                                             " bytes is too short: its encoding would have " + std::to_string(bytes));
   return bytes;
+}
+
+std::uint64_t stored_bytes(page_encoding encoding, std::uint64_t payload_bytes) noexcept {
+  if (encoding == page_encoding::raw)
+    return payload_bytes;
+  const auto bytes = has_layout(payload_bytes) ? layout_of(payload_bytes).bytes : payload_bytes;
+  return bytes < payload_bytes ? bytes : 0;
 }
 
 result<outcome> encode(std::span<const std::byte> payload, std::span<std::byte> to) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/page_encoding.hpp"
 #include "codec/bf16_format.hpp"
 
 #include <cstddef>
@@ -25,6 +26,9 @@ std::vector<instructions> available_instructions();
 /// The length in bytes of an encoded payload. It depends on that of the payload alone. `invalid_argument` for lengths
 /// that have no encoding: odd ones, 0, those above `max_payload_bytes`, and those whose encoding would not be shorter.
 result<std::uint64_t> encoded_bytes(std::uint64_t payload_bytes);
+
+/// The bytes that a page with such a payload has when it is stored like this; 0 if no such payload has that encoding.
+std::uint64_t stored_bytes(page_encoding encoding, std::uint64_t payload_bytes) noexcept;
 
 /// What became of a payload.
 enum class outcome : std::uint8_t {

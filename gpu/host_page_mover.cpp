@@ -126,18 +126,11 @@ private:
     if (auto ok = validate(view_, moves); !ok)
       return ok;
     for (auto& move : moves) {
-      if (contiguous_ && move.block != null_block) {
-        move.checksum = copy_layers<move_direction::gather>(move);
-        move.verdict = errc::ok;
-        continue;
-      }
-      auto own = move;
-      own.page = private_page(move.page_bytes);
-      for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
-        copy_block<move_direction::gather>(own, i);
-      move.checksum = io::checksum_of({own.page, own.page_bytes});
-      std::memcpy(move.page, own.page, own.page_bytes);
       move.verdict = errc::ok;
+      if (contiguous_ && move.block != null_block && move.encoding == page_encoding::raw)
+        move.checksum = copy_layers<move_direction::gather>(move);
+      else
+        gather_one(move);
     }
     return {};
   }
@@ -148,23 +141,14 @@ private:
     if (auto ok = validate(view_, moves); !ok)
       return ok;
     for (auto& move : moves) {
-      if (contiguous_ && options_.verify_while_copying && move.block != null_block) {
+      bool sound = false;
+      if (contiguous_ && options_.verify_while_copying && move.block != null_block &&
+          move.encoding == page_encoding::raw) {
         const auto sum = copy_layers<move_direction::scatter>(move);
-        move.verdict = !move.checksum || sum == *move.checksum ? errc::ok : errc::corrupt;
-        continue;
-      }
-      auto own = move;
-      own.page = private_page(move.page_bytes);
-      const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
-        std::memcpy(own.page + at, move.page + at, bytes);
-        return own.page + at;
-      });
-      const bool sound = !move.checksum || sum == *move.checksum;
+        sound = !move.checksum || sum == *move.checksum;
+      } else
+        sound = scatter_one(move);
       move.verdict = sound ? errc::ok : errc::corrupt;
-      if (!sound)
-        continue;
-      for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
-        copy_block<move_direction::scatter>(own, i);
     }
     return {};
   }
@@ -189,7 +173,47 @@ private:
     return out;
   }
 
-  /// Memory of this thread, valid until its next call.
+  void gather_one(block_move& move) const {
+    auto own = move;
+    own.page = private_page<page_encoding::raw>(move.page_bytes);
+    for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
+      copy_block<move_direction::gather>(own, i);
+    std::span<const std::byte> stored{own.page, own.page_bytes};
+    if (move.encoding != page_encoding::raw) {
+      const std::span to{private_page<page_encoding::bf16>(move.stored_bytes()), move.stored_bytes()};
+      const auto encoded = codec::encode(stored, to);
+      if (encoded && *encoded == codec::outcome::encoded)
+        stored = to;
+      else
+        move.encoding = page_encoding::raw;
+    }
+    move.checksum = io::copy_with_checksum(move.page, stored);
+  }
+
+  /// Returns whether the page is the expected one.
+  bool scatter_one(const block_move& move) const {
+    auto own = move;
+    auto* const stored = move.encoding == page_encoding::raw ? private_page<page_encoding::raw>(move.page_bytes)
+                                                             : private_page<page_encoding::bf16>(move.stored_bytes());
+    const auto sum = copy_and_sum(move.stored_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {
+      std::memcpy(stored + at, move.page + at, bytes);
+      return stored + at;
+    });
+    if (move.checksum && sum != *move.checksum)
+      return false;
+    own.page = stored;
+    if (move.encoding != page_encoding::raw) {
+      own.page = private_page<page_encoding::raw>(move.page_bytes);
+      if (!codec::decode({stored, move.stored_bytes()}, {own.page, own.page_bytes}))
+        return false;
+    }
+    for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
+      copy_block<move_direction::scatter>(own, i);
+    return true;
+  }
+
+  /// Memory of this thread for pages that are stored like this, valid until its next call.
+  template <page_encoding Encoding>
   static std::byte* private_page(std::uint64_t bytes) {
     thread_local std::unique_ptr<std::byte[]> memory;
     thread_local std::uint64_t size = 0;

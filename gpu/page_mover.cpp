@@ -22,6 +22,10 @@ result<void> validate(const kv_cache_view& cache, std::span<const block_move> mo
           errc::invalid_argument,
           fmt::format("entry {} of {} has a page of {} bytes; pages of this KV cache have {}; nothing was moved", i,
                       moves.size(), move.page_bytes, page_bytes));
+    if (move.stored_bytes() == 0)
+      return fail(errc::invalid_argument,
+                  fmt::format("entry {} of {} is to have encoding {}; pages of {} bytes have none; nothing was moved",
+                              i, moves.size(), to_string(move.encoding), move.page_bytes));
     if (move.page == nullptr)
       return fail(errc::invalid_argument,
                   fmt::format("entry {} of {} has a null page; nothing was moved", i, moves.size()));

@@ -2,6 +2,8 @@
 
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/page_encoding.hpp"
+#include "codec/page_codec.hpp"
 #include "gpu/kv_layout.hpp"
 #include "io/page_checksum.hpp"
 
@@ -16,25 +18,32 @@ namespace troupe {
 struct block_move {
   std::uint32_t block = 0;
   /// The page: `page_bytes` contiguous bytes, by layer, then part (K, V), then head, then token. This order does not
-  /// depend on the engine's layout, so that engines with different layouts can exchange pages.
+  /// depend on the engine's layout, so that engines with different layouts can exchange pages. If the page is encoded,
+  /// the first `stored_bytes` of them are the encoding of these bytes, and the others are not used.
   std::byte* page = nullptr;
   /// Must be the geometry's page size.
   std::uint64_t page_bytes = 0;
   /// The blocks after `block`, where a page has several: `blocks_per_page` - 1 of them.
   std::span<const std::uint32_t> further_blocks{};
-  /// Gather: is set to the checksum of the page. Scatter: the checksum that the page must have for its block to be
-  /// written; if absent, the page is not checked.
+  /// Gather: is set to the checksum of the page as it is stored. Scatter: the checksum that the page must have for its
+  /// block to be written; if absent, the page is not checked.
   std::optional<io::page_checksum> checksum{};
   /// Gather: bytes before and after the page that may be overwritten with anything. A device moves almost adjacent
   /// pages faster as one piece than as many.
   std::uint64_t spare_before = 0;
   std::uint64_t spare_behind = 0;
-  /// Scatter: `corrupt` where the page does not have that checksum. Then no byte of its block was written, except by a
-  /// mover that was made to verify while it copies (`host_mover_options`).
+  /// Scatter: `corrupt` where the page does not have that checksum, or is not an encoded page at all. Then no byte of
+  /// its block was written, except by a mover that was made to verify while it copies (`host_mover_options`).
   errc verdict = errc::ok;
+  /// Gather: the encoding that the page is to have; is set to the one that it has, as not all bytes have an encoding.
+  /// Scatter: the one that it has.
+  page_encoding encoding = page_encoding::raw;
 
   /// The i-th block of the page.
   std::uint32_t block_at(std::size_t i) const noexcept { return i == 0 ? block : further_blocks[i - 1]; }
+
+  /// The bytes of the page as it is stored.
+  std::uint64_t stored_bytes() const noexcept { return codec::stored_bytes(encoding, page_bytes); }
 };
 
 /// The event that a call waits for on the device, for callers whose KV cache is accessed by streams of their own: a
@@ -47,12 +56,13 @@ struct device_events {
 enum class move_direction : std::uint8_t { gather, scatter };
 
 /// Copies bytes between the blocks of one paged KV cache and contiguous pages, and computes the pages' checksums at the
-/// same time. Bytes are never converted.
+/// same time. Bytes of blocks are never changed: encodings are lossless.
 ///
 /// A call takes a list of pages and returns when all bytes have arrived; the copy engine that drives a mover waits on
 /// threads of its own. Every call checks the whole list before it moves the first byte: `out_of_range` for a block
-/// outside the cache; `invalid_argument` for a wrong page size, a null page, or a number of blocks that a page does not
-/// have. If a list scatters into one block twice, one of the entries wins.
+/// outside the cache; `invalid_argument` for a wrong page size, a null page, a number of blocks that a page does not
+/// have, or an encoding that pages of this size cannot have. If a list scatters into one block twice, one of the
+/// entries wins.
 ///
 /// Calls from several threads at once are safe if they use different blocks and pages.
 class page_mover {

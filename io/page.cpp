@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cassert>
@@ -27,11 +28,13 @@ struct page_header {
   std::uint32_t rank;
   std::uint32_t slot;
   std::uint32_t generation;
-  std::uint32_t reserved;
+  std::uint32_t encoding;
   std::uint64_t payload_bytes;
-  std::uint64_t payload_checksum_low;
-  std::uint64_t payload_checksum_high;
-  std::array<std::byte, 4000> unused;
+  std::uint64_t checksum_low;
+  std::uint64_t checksum_high;
+  /// 0 where the payload is stored as it is.
+  std::uint64_t stored_bytes;
+  std::array<std::byte, 3992> unused;
   std::uint64_t header_hash;
 };
 
@@ -44,11 +47,12 @@ static_assert(offsetof(page_header, key_hi) == 32);
 static_assert(offsetof(page_header, rank) == 48);
 static_assert(offsetof(page_header, slot) == 52);
 static_assert(offsetof(page_header, generation) == 56);
-static_assert(offsetof(page_header, reserved) == 60);
+static_assert(offsetof(page_header, encoding) == 60);
 static_assert(offsetof(page_header, payload_bytes) == 64);
-static_assert(offsetof(page_header, payload_checksum_low) == 72);
-static_assert(offsetof(page_header, payload_checksum_high) == 80);
-static_assert(offsetof(page_header, unused) == 88);
+static_assert(offsetof(page_header, checksum_low) == 72);
+static_assert(offsetof(page_header, checksum_high) == 80);
+static_assert(offsetof(page_header, stored_bytes) == 88);
+static_assert(offsetof(page_header, unused) == 96);
 static_assert(offsetof(page_header, header_hash) == 4088);
 
 std::uint64_t hash_of_header(std::span<const std::byte> slot_buffer) {
@@ -75,14 +79,26 @@ page_identity identity_in(const page_header& header) {
           .payload_bytes = header.payload_bytes};
 }
 
-page_checksum payload_checksum_in(const page_header& header) {
-  return {header.payload_checksum_low, header.payload_checksum_high};
+/// Whether this build knows the layout of the page.
+bool is_readable(const page_header& header) {
+  if (header.header_bytes != page_header_bytes)
+    return false;
+  if (header.version == page_version)
+    return header.encoding == 0;
+  return header.version == encoded_page_version && header.encoding != 0 &&
+         is_known(static_cast<page_encoding>(header.encoding));
 }
 
-bool payload_is_sound(std::span<const std::byte> slot_buffer, const page_header& header) {
-  if (header.payload_bytes > slot_buffer.size() - page_header_bytes)
-    return false;
-  return checksum_of(slot_buffer.subspan(page_header_bytes, header.payload_bytes)) == payload_checksum_in(header);
+/// Of a readable page.
+stored_payload stored_in(const page_header& header) {
+  const auto encoding = static_cast<page_encoding>(header.encoding);
+  return {encoding,
+          encoding == page_encoding::raw ? header.payload_bytes : header.stored_bytes,
+          {header.checksum_low, header.checksum_high}};
+}
+
+bool lies_within(const stored_payload& what, std::span<const std::byte> slot_buffer) {
+  return what.bytes <= slot_buffer.size() - page_header_bytes;
 }
 
 } // namespace
@@ -93,11 +109,17 @@ void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity) 
 }
 
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const page_checksum& payload) {
+  seal_page(slot_buffer, identity, stored_payload{page_encoding::raw, identity.payload_bytes, payload});
+}
+
+void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const stored_payload& what) {
   assert(slot_buffer.size() >= page_header_bytes && "a slot buffer holds at least a header");
-  assert(identity.payload_bytes <= slot_buffer.size() - page_header_bytes && "the payload must fit into the slot");
+  assert(what.bytes <= slot_buffer.size() - page_header_bytes && "the payload must fit into the slot");
+  const bool raw = what.encoding == page_encoding::raw;
+  assert((raw ? what.bytes == identity.payload_bytes : what.bytes < identity.payload_bytes) && "its length is known");
   page_header header{};
   header.magic = page_magic;
-  header.version = page_version;
+  header.version = raw ? page_version : encoded_page_version;
   header.header_bytes = static_cast<std::uint32_t>(page_header_bytes);
   header.namespace_hi = identity.ns.hi;
   header.namespace_lo = identity.ns.lo;
@@ -106,13 +128,16 @@ void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, 
   header.rank = identity.rank;
   header.slot = identity.where.slot;
   header.generation = identity.where.generation;
+  header.encoding = static_cast<std::uint32_t>(what.encoding);
   header.payload_bytes = identity.payload_bytes;
-  header.payload_checksum_low = payload.low;
-  header.payload_checksum_high = payload.high;
+  header.checksum_low = what.checksum.low;
+  header.checksum_high = what.checksum.high;
+  header.stored_bytes = raw ? 0 : what.bytes;
   std::memcpy(slot_buffer.data(), &header, sizeof header);
   const auto header_hash = hash_of_header(slot_buffer);
   std::memcpy(slot_buffer.data() + offsetof(page_header, header_hash), &header_hash, sizeof header_hash);
-  const auto padding = slot_buffer.subspan(page_header_bytes + identity.payload_bytes);
+  const auto padding = slot_buffer.first(std::min<std::uint64_t>(slot_buffer.size(), slot_bytes(what.bytes)))
+                           .subspan(page_header_bytes + what.bytes);
   if (!padding.empty())
     std::memset(padding.data(), 0, padding.size());
 }
@@ -121,30 +146,46 @@ errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& ex
   const auto header = sound_header(slot_buffer);
   if (!header)
     return errc::corrupt;
-  if (header->version != page_version || header->header_bytes != page_header_bytes)
+  if (!is_readable(*header))
     return errc::identity_mismatch;
   // The payload is checked even if the identity differs, to tell a torn page from a misdirected one.
-  if (!payload_is_sound(slot_buffer, *header))
+  const auto stored = stored_in(*header);
+  if (!lies_within(stored, slot_buffer) ||
+      checksum_of(slot_buffer.subspan(page_header_bytes, stored.bytes)) != stored.checksum)
     return errc::corrupt;
   return identity_in(*header) == expected ? errc::ok : errc::identity_mismatch;
 }
 
-tl::expected<page_checksum, errc> expected_checksum(std::span<const std::byte> slot_buffer,
+tl::expected<stored_payload, errc> expected_payload(std::span<const std::byte> slot_buffer,
                                                     const page_identity& expected) {
   const auto header = sound_header(slot_buffer);
   if (!header)
     return tl::unexpected(errc::corrupt);
-  const bool as_written = header->version == page_version && header->header_bytes == page_header_bytes;
-  if (!as_written || identity_in(*header) != expected)
+  if (!is_readable(*header) || identity_in(*header) != expected)
     return tl::unexpected(verify_page(slot_buffer, expected));
-  if (header->payload_bytes > slot_buffer.size() - page_header_bytes)
+  const auto stored = stored_in(*header);
+  if (!lies_within(stored, slot_buffer))
     return tl::unexpected(errc::corrupt);
-  return payload_checksum_in(*header);
+  return stored;
+}
+
+payload_sizes sizes_of(std::span<const std::byte> slot_buffer) {
+  const auto header = sound_header(slot_buffer);
+  if (!header || !is_readable(*header) || !lies_within(stored_in(*header), slot_buffer) ||
+      header->payload_bytes > slot_buffer.size())
+    return {};
+  return {header->payload_bytes, stored_in(*header).bytes};
+}
+
+std::uint64_t used_bytes(std::span<const std::byte> slot_buffer) {
+  const auto sizes = sizes_of(slot_buffer);
+  return sizes == payload_sizes{} ? slot_buffer.size()
+                                  : std::min<std::uint64_t>(slot_bytes(sizes.stored), slot_buffer.size());
 }
 
 std::optional<page_identity> identity_of(std::span<const std::byte> slot_buffer) {
   const auto header = sound_header(slot_buffer);
-  if (!header || header->version != page_version)
+  if (!header || !is_readable(*header))
     return std::nullopt;
   return identity_in(*header);
 }

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/page_encoding.hpp"
 #include "io/page_checksum.hpp"
 
 #include <cstddef>
@@ -9,13 +10,16 @@
 #include <optional>
 #include <span>
 
-/// The bytes of one slot of a slab file: a header that identifies the page and verifies its integrity, the payload, and
-/// zeroes up to the next 4 KiB boundary. docs/page-format.md has the layout.
+/// The bytes of one slot of a slab file: a header that identifies the page and verifies its integrity, the payload as
+/// it is stored (as it is, or encoded), and zeroes up to the next 4 KiB boundary. docs/page-format.md has the layout.
 
 namespace troupe::io {
 
-/// The version of the page layout in the header.
+/// The version of the page layout in the header, of pages whose payload is stored as it is.
 inline constexpr std::uint32_t page_version = 2;
+
+/// The same of pages with an encoding, which builds before there was one do not read.
+inline constexpr std::uint32_t encoded_page_version = 3;
 
 /// Slots, buffers and file offsets are multiples of this, as direct I/O requires on common disks.
 inline constexpr std::uint64_t page_alignment = 4096;
@@ -42,26 +46,55 @@ constexpr std::uint64_t slot_bytes(std::uint64_t page_bytes) noexcept {
   return page_header_bytes + (page_bytes + page_alignment - 1) / page_alignment * page_alignment;
 }
 
-/// Prepares a slot for writing. The payload is already at `page_header_bytes`; the header is written before it and
-/// everything behind it is zeroed, so that no earlier content of the buffer reaches the disk. The buffer must hold at
-/// least `slot_bytes(identity.payload_bytes)`.
+/// What a slot has of a payload.
+struct stored_payload {
+  page_encoding encoding = page_encoding::raw;
+  /// The bytes behind the header; those of the payload where it is stored as it is, else fewer.
+  std::uint64_t bytes = 0;
+  /// The checksum of these bytes.
+  page_checksum checksum{};
+
+  friend bool operator==(const stored_payload&, const stored_payload&) = default;
+};
+
+/// Prepares a slot for writing. The payload is already at `page_header_bytes`, as it is; the header is written before
+/// it and the bytes behind it are zeroed up to the next multiple of `page_alignment`, so that no earlier content of the
+/// buffer reaches the disk. The buffer must hold at least `slot_bytes(identity.payload_bytes)`.
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity);
 
 /// The same with a checksum that was computed while the payload was copied there. A wrong checksum makes a page that
 /// every load rejects.
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const page_checksum& payload);
 
+/// The same for a payload that may be encoded. `what.bytes` are at most those of the payload.
+void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const stored_payload& what);
+
 /// Verifies that the slot holds exactly the page `expected`:
-/// - `ok`: it does, and every byte of header and payload is as sealed;
-/// - `identity_mismatch`: a valid page of another identity (another key, stale, in the wrong slot, another version);
+/// - `ok`: it does, and every stored byte of header and payload is as sealed;
+/// - `identity_mismatch`: a valid page of another identity (another key, stale, in the wrong slot, another version or
+///   encoding);
 /// - `corrupt`: no valid page (torn, truncated, zero, with changed bits).
-/// The padding behind the payload is not checked: it is never read.
+/// The padding behind the payload is not checked: it is never read. An encoded payload is not decoded.
 errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& expected);
 
-/// The checksum that the payload must have, if the header is valid and that of the page `expected`: for a caller that
-/// copies the payload and verifies it in the same pass. Else the result of `verify_page`.
-tl::expected<page_checksum, errc> expected_checksum(std::span<const std::byte> slot_buffer,
+/// How the payload is stored and the checksum that it must have, if the header is valid and that of the page
+/// `expected`: for a caller that copies the payload and verifies it in the same pass. The stored bytes are within the
+/// slot. Else the result of `verify_page`.
+tl::expected<stored_payload, errc> expected_payload(std::span<const std::byte> slot_buffer,
                                                     const page_identity& expected);
+
+/// The bytes of a slot that a page uses, a multiple of `page_alignment`: what has to be written or sent of it. The
+/// whole slot where there is no valid header. What is behind belongs to an earlier page.
+std::uint64_t used_bytes(std::span<const std::byte> slot_buffer);
+
+/// The bytes of a payload and those in which it is stored, if the header is valid; 0 else. Without the header's own.
+struct payload_sizes {
+  std::uint64_t payload = 0;
+  std::uint64_t stored = 0;
+
+  friend bool operator==(const payload_sizes&, const payload_sizes&) = default;
+};
+payload_sizes sizes_of(std::span<const std::byte> slot_buffer);
 
 /// The identity in the header, if the header is valid; for messages about a page that is not the expected one.
 std::optional<page_identity> identity_of(std::span<const std::byte> slot_buffer);

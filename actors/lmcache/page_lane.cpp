@@ -20,8 +20,13 @@ errc page_lane::work_on(std::span<std::byte> memory, const lane_order& order, co
     return errc::out_of_range;
   const io::page_identity identity{order.ns, item.page.key, order.rank, item.page.where, order.page_bytes};
   const auto page = memory.subspan(item.offset, slot);
-  if (!order.seal)
+  if (!order.seal) {
+    // Workers read the payload themselves, and as it is.
+    const auto stored = io::expected_payload(page, identity);
+    if (stored && stored->encoding != page_encoding::raw)
+      return errc::identity_mismatch;
     return io::verify_page(page, identity);
+  }
   io::seal_page(page, identity);
   return errc::ok;
 }

@@ -78,6 +78,7 @@ public:
         scratch_(allocate<std::byte>(codec::cuda::encode_scratch_bytes(payload_bytes, pages))),
         what_{payloads_.get(), payload_bytes, encoded_.get(), codec::encoded_bytes(payload_bytes).value(),
               payload_bytes,   pages,         verdicts_.get()} {
+    must(cudaMemset(scratch_.get(), 0, codec::cuda::encode_scratch_bytes(payload_bytes, pages)));
     // Some MiB of values, over and over.
     constexpr std::uint64_t distinct = std::uint64_t{8} << 20U;
     std::mt19937_64 random(1);
@@ -86,7 +87,7 @@ public:
       must(cudaMemcpy(payloads_.get() + at, values.data(), std::min(distinct, bytes_ - at), cudaMemcpyHostToDevice));
   }
 
-  void encode() { must(codec::cuda::encode_pages(what_, scratch_.get(), nullptr)); }
+  void encode() { must(codec::cuda::encode_pages(what_, {scratch_.get(), what_.pages}, nullptr)); }
   void decode() { must(codec::cuda::decode_pages(what_, nullptr)); }
 
   std::uint32_t refused() {

@@ -29,6 +29,8 @@ struct launch {
   page_batch pages;
   page_layout layout;
   scratch_memory scratch;
+  /// Of a decoder: where a second verdict is left, or null.
+  std::uint32_t* reports = nullptr;
 };
 
 __device__ unsigned quad_of(unsigned byte) {
@@ -354,13 +356,17 @@ __device__ void close_page(const launch& what, block_memory& memory) {
   }
 }
 
-/// Returns true in all threads of the block that is the last one of its page to get here.
+/// Returns true in all threads of the block that is the last one of its page to get here, which is the first one of the
+/// next launch then.
 __device__ bool is_last_of_page(std::uint32_t* progress) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
     last = atomicAdd(progress, 1U) + 1 == gridDim.x;
+    if (last)
+      *progress = 0;
+  }
   __syncthreads();
   __threadfence();
   return last;
@@ -453,6 +459,8 @@ __device__ bool is_header_sound(const launch& what) {
 }
 
 __global__ void __launch_bounds__(block_threads, 4) decode_tiles(const __grid_constant__ launch what) {
+  if (what.pages.verdicts[blockIdx.y] != 0)
+    return;
   const auto step = std::uint64_t{gridDim.x} * block_warps;
   bool sound = true;
   for (auto which = std::uint64_t{blockIdx.x} * block_warps + threadIdx.x / warp_lanes; which < what.layout.tiles;
@@ -460,8 +468,11 @@ __global__ void __launch_bounds__(block_threads, 4) decode_tiles(const __grid_co
     sound = decode_tile(what, which) && sound;
   if (blockIdx.x == 0 && threadIdx.x == 0)
     sound = is_header_sound(what) && sound;
-  if (!sound)
-    what.pages.verdicts[blockIdx.y] = 1;
+  if (sound)
+    return;
+  what.pages.verdicts[blockIdx.y] = 1;
+  if (what.reports != nullptr)
+    what.reports[blockIdx.y] = 1;
 }
 
 /// Blocks of one page: no fewer than keep the device busy, and otherwise two tiles for each warp.
@@ -479,18 +490,17 @@ std::uint64_t encode_scratch_bytes(std::uint64_t payload_bytes, std::uint32_t pa
   return (pages * sizeof(std::uint32_t) + tiles * record_bytes + 15) / 16 * 16 + tiles * max_tile_escapes;
 }
 
-cudaError_t encode_pages(const page_batch& what, std::byte* scratch, cudaStream_t stream) noexcept {
+cudaError_t encode_pages(const page_batch& what, const encode_scratch& scratch, cudaStream_t stream) noexcept {
   if (what.pages == 0)
     return cudaSuccess;
-  launch all{what, layout_of(what.payload_bytes), {}};
-  const auto tiles = all.layout.tiles * what.pages;
-  all.scratch.progress = reinterpret_cast<std::uint32_t*>(scratch);
-  all.scratch.records = all.scratch.progress + what.pages;
-  all.scratch.escapes = reinterpret_cast<std::uint8_t*>(scratch + encode_scratch_bytes(what.payload_bytes, what.pages) -
-                                                        tiles * max_tile_escapes);
-  if (const auto cleared = cudaMemsetAsync(scratch, 0, what.pages * sizeof(std::uint32_t), stream);
-      cleared != cudaSuccess)
-    return cleared;
+  if (what.pages > scratch.pages)
+    return cudaErrorInvalidValue;
+  launch all{what, layout_of(what.payload_bytes), {}, nullptr};
+  const auto tiles = all.layout.tiles * scratch.pages;
+  const auto bytes = encode_scratch_bytes(what.payload_bytes, scratch.pages);
+  all.scratch.progress = reinterpret_cast<std::uint32_t*>(scratch.memory);
+  all.scratch.records = all.scratch.progress + scratch.pages;
+  all.scratch.escapes = reinterpret_cast<std::uint8_t*>(scratch.memory + bytes - tiles * max_tile_escapes);
   encode_tiles<<<dim3(blocks_a_page(all), what.pages), block_threads, 0, stream>>>(all);
   return cudaGetLastError();
 }
@@ -498,10 +508,16 @@ cudaError_t encode_pages(const page_batch& what, std::byte* scratch, cudaStream_
 cudaError_t decode_pages(const page_batch& what, cudaStream_t stream) noexcept {
   if (what.pages == 0)
     return cudaSuccess;
-  const launch all{what, layout_of(what.payload_bytes), {}};
   if (const auto cleared = cudaMemsetAsync(what.verdicts, 0, what.pages * sizeof(std::uint32_t), stream);
       cleared != cudaSuccess)
     return cleared;
+  return decode_sound_pages(what, nullptr, stream);
+}
+
+cudaError_t decode_sound_pages(const page_batch& what, std::uint32_t* reports, cudaStream_t stream) noexcept {
+  if (what.pages == 0)
+    return cudaSuccess;
+  const launch all{what, layout_of(what.payload_bytes), {}, reports};
   decode_tiles<<<dim3(blocks_a_page(all), what.pages), block_threads, 0, stream>>>(all);
   return cudaGetLastError();
 }

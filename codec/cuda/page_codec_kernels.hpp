@@ -24,15 +24,26 @@ struct page_batch {
   std::uint32_t* verdicts = nullptr;
 };
 
-/// The scratch memory that a launch of `encode_pages` needs, in bytes.
+/// The scratch memory for launches of `encode_pages` with up to `pages` pages, in bytes.
 std::uint64_t encode_scratch_bytes(std::uint64_t payload_bytes, std::uint32_t pages) noexcept;
 
-/// Encodes the payloads. A page that does not fit has verdict 1, and unspecified bytes. `scratch` is used by one launch
-/// at a time, aligned to 16 bytes, and needs no contents.
-cudaError_t encode_pages(const page_batch& what, std::byte* scratch, cudaStream_t stream) noexcept;
+/// Memory for payloads of one length, aligned to 16 bytes, which is zero before the first launch. Used by one launch at
+/// a time.
+struct encode_scratch {
+  std::byte* memory = nullptr;
+  /// The pages that it was made for.
+  std::uint32_t pages = 0;
+};
+
+/// Encodes the payloads. A page that does not fit has verdict 1, and unspecified bytes.
+cudaError_t encode_pages(const page_batch& what, const encode_scratch& scratch, cudaStream_t stream) noexcept;
 
 /// Decodes the pages. One that no encoder wrote, as far as its structure shows it, has verdict 1, and an unspecified
 /// payload. Reads and writes within pages and payloads whatever the bytes are.
 cudaError_t decode_pages(const page_batch& what, cudaStream_t stream) noexcept;
+
+/// Decodes the pages whose verdict is 0 beforehand, such as those whose checksum was right. One that no encoder wrote
+/// has verdict 1 afterwards, and 1 in `reports` too, which is memory that the host reads and has set to 0.
+cudaError_t decode_sound_pages(const page_batch& what, std::uint32_t* reports, cudaStream_t stream) noexcept;
 
 } // namespace troupe::codec::cuda

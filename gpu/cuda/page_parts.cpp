@@ -88,6 +88,8 @@ page_part part_cutter::next() {
 }
 
 bool part_cutter::follows(std::size_t at) const noexcept {
+  if (limits_.apart)
+    return false;
   const auto& places = pages_.places;
   const auto& a = pages_.moves[at - 1];
   const auto& b = pages_.moves[at];

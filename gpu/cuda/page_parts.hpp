@@ -63,6 +63,7 @@ constexpr std::uint64_t staged_bytes(std::uint64_t bytes) noexcept {
 
 /// The limits of a part.
 struct part_limits {
+  /// The bytes of a page that are copied.
   std::uint64_t page_bytes = 0;
   /// Bytes of staging memory for one part.
   std::uint64_t staging_bytes = 0;
@@ -74,6 +75,8 @@ struct part_limits {
   /// sooner than a copy but slows the copies of others down. If large enough, a short list is one part, and no byte
   /// between pages is copied.
   std::uint64_t bytes_ahead = 0;
+  /// Whether every page is copied in a piece of its own, so that all are equally far apart in staging memory.
+  bool apart = false;
 };
 
 /// Divides a list of one direction into parts, from the front to the end.

@@ -55,6 +55,9 @@ public:
   /// Copies all pieces with one call: separate copies have a gap of several microseconds between them while the other
   /// direction is busy as well, since each ends before the next begins.
   cudaError_t copy(cudaStream_t in) {
+    if (bytes_.size() > 1 && is_regular())
+      return cudaMemcpy2DAsync(to_[0], distance(to_, 0), from_[0], distance(from_, 0), bytes_[0], bytes_.size(),
+                               cudaMemcpyDefault, in);
 #if CUDART_VERSION >= 13000
     if (bytes_.size() > 1) {
       cudaMemcpyAttributes in_order{};
@@ -71,27 +74,50 @@ public:
   }
 
 private:
+  template <class T>
+  static std::size_t distance(const std::vector<T>& all, std::size_t i) {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(all[i + 1]) - static_cast<const std::byte*>(all[i]));
+  }
+
+  /// Whether all pieces are equally long, and equally far apart, and do not overlap.
+  bool is_regular() const {
+    for (std::size_t i = 0; i + 1 < bytes_.size(); ++i)
+      if (bytes_[i + 1] != bytes_[0] || distance(to_, i) != distance(to_, 0) ||
+          distance(from_, i) != distance(from_, 0))
+        return false;
+    return std::max(distance(to_, 0), distance(from_, 0)) < longest_distance &&
+           std::min(distance(to_, 0), distance(from_, 0)) >= bytes_[0];
+  }
+
+  /// CUDA's limit is 2 GiB.
+  static constexpr std::size_t longest_distance = std::size_t{1} << 30U;
+
   std::vector<void*> to_;
   std::vector<const void*> from_;
   std::vector<std::size_t> bytes_;
 };
 
-kernel_arguments arguments_of(const page_part& part, const page_list& pages, std::byte* staging, bool gather) {
+/// The arguments of a kernel for the pages of a part; `fill` sets the addresses of the i-th one.
+template <class Fill>
+kernel_arguments arguments_of(const page_part& part, const page_list& pages, const Fill& fill) {
   kernel_arguments out;
   out.jobs.resize(part.pages);
   out.blocks.reserve(part.pages * (pages.moves[part.first].further_blocks.size() + 1));
   for (std::size_t i = 0; i < part.pages; ++i) {
     const auto& move = pages.moves[part.first + i];
-    auto* const reached = part.direct ? pages.places[part.first + i].device : nullptr;
     auto& job = out.jobs[i];
-    job.page = gather && part.direct ? reached : staging + part.offsets[i];
-    job.source = reached;
     job.checked = move.checksum ? 1 : 0;
     job.expected = move.checksum.value_or(io::page_checksum{});
+    fill(job, i);
     out.blocks.push_back(move.block);
     out.blocks.insert(out.blocks.end(), move.further_blocks.begin(), move.further_blocks.end());
   }
   return out;
+}
+
+/// The address for the device of a page in host memory, where a kernel accesses it there, else null.
+std::byte* reached(const page_part& part, const page_list& pages, std::size_t i) {
+  return part.direct ? pages.places[part.first + i].device : nullptr;
 }
 
 } // namespace
@@ -133,16 +159,49 @@ result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
   }
   then(wake_up_, [] { return make_event(awaited_by::threads); });
   then(sums_, [] { return allocate_pinned<io::page_checksum>(most_sums); });
-  return ok;
+  return ok ? allocate_for_encoding() : ok;
 }
 
-result<void> page_pipeline::run(std::span<block_move> moves, const call_surroundings& around,
+result<void> page_pipeline::allocate_for_encoding() {
+  if (codec::stored_bytes(page_encoding::bf16, plan_.page_bytes) == 0)
+    return {};
+  const auto step = staged_bytes(plan_.page_bytes);
+  coding_.pages = std::clamp<std::size_t>(staging_bytes_ / step, 1, most_pages_);
+  auto ok = keep(coding_.plain, allocate_device<std::byte>(coding_.pages * step));
+  if (ok && direction_ == move_direction::gather) {
+    const auto scratch = codec::cuda::encode_scratch_bytes(plan_.page_bytes, static_cast<std::uint32_t>(coding_.pages));
+    ok = keep(coding_.scratch, allocate_device<std::byte>(scratch));
+  }
+  return ok ? keep(coding_.refused, allocate_pinned<std::uint32_t>(most_sums)) : ok;
+}
+
+void page_pipeline::note_outcome(std::span<block_move> moves) const {
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    auto& move = moves[i];
+    const bool refused = is_encoded() && coding_.refused[i] != 0;
+    if (direction_ == move_direction::gather) {
+      move.verdict = errc::ok;
+      move.checksum = sums_[i];
+      if (refused)
+        move.encoding = page_encoding::raw;
+    } else {
+      const bool sound = !refused && (!move.checksum || *move.checksum == sums_[i]);
+      move.verdict = sound ? errc::ok : errc::corrupt;
+    }
+  }
+}
+
+result<void> page_pipeline::run(std::span<block_move> moves, page_encoding encoding, const call_surroundings& around,
                                 const device_events& events) {
+  encoding_ = encoding;
+  stored_bytes_ = codec::stored_bytes(encoding, plan_.page_bytes);
   const auto places = locate_pages(moves, around.locked);
   const page_list pages{moves, places};
   // Runs once at least: an empty list waits for the engine, too.
   for (std::size_t first = 0; first == 0 || first < moves.size(); first += most_sums) {
     const auto count = std::min(moves.size() - first, most_sums);
+    if (is_encoded())
+      std::fill_n(coding_.refused.get(), count, 0U);
     auto submitted = submit(pages.sub(first, count), around, events);
     // Also after a failure: the caller may free its memory when this returns.
     auto waited = submitted ? wait() : wait_for_streams();
@@ -150,13 +209,7 @@ result<void> page_pipeline::run(std::span<block_move> moves, const call_surround
       return submitted;
     if (!waited)
       return waited;
-    for (std::size_t i = 0; i < count; ++i) {
-      auto& move = moves[first + i];
-      const bool sound = direction_ == move_direction::gather || !move.checksum || *move.checksum == sums_[i];
-      move.verdict = sound ? errc::ok : errc::corrupt;
-      if (direction_ == move_direction::gather)
-        move.checksum = sums_[i];
-    }
+    note_outcome(moves.subspan(first, count));
   }
   return {};
 }
@@ -178,9 +231,13 @@ result<void> page_pipeline::submit(const page_list& pages, const call_surroundin
 
 result<void> page_pipeline::submit_parts(const page_list& pages, const call_surroundings& around) {
   const bool gather = direction_ == move_direction::gather;
-  part_cutter parts(direction_,
-                    {plan_.page_bytes, staging_bytes_, most_pages_, around.direct_bytes, around.bytes_ahead}, pages);
-  const auto bytes = pages.moves.size() * plan_.page_bytes;
+  part_limits limits{stored_bytes_, staging_bytes_, most_pages_, around.direct_bytes, around.bytes_ahead};
+  if (is_encoded()) {
+    limits.pages = coding_.pages;
+    limits.apart = true;
+  }
+  part_cutter parts(direction_, limits, pages);
+  const auto bytes = pages.moves.size() * stored_bytes_;
   const bool is_long = bytes > awake_list_bytes;
   const bool sleeps_at_end = !is_long && around.bytes_ahead > 0 && around.bytes_ahead + bytes > awake_together_bytes;
   bool copied = false;
@@ -188,14 +245,14 @@ result<void> page_pipeline::submit_parts(const page_list& pages, const call_surr
   for (; !parts.done(); ++number) {
     const auto part = parts.next();
     const bool wakes = sleeps_at_end && parts.done();
-    const bool aside = !gather && around.bytes_ahead == 0 && number % 2 == 1;
+    const bool aside = !gather && !is_encoded() && around.bytes_ahead == 0 && number % 2 == 1;
     auto* const queue = (aside ? own_ : *streams_).kernels.get();
     if (auto ok = gather ? submit_gather(number, queue, part, pages, wakes)
                          : submit_scatter(number, queue, part, pages, wakes);
         !ok)
       return ok;
     copied = copied || !part.direct;
-    const auto left = parts.left() * plan_.page_bytes;
+    const auto left = parts.left() * stored_bytes_;
     if (is_long && left >= awake_bytes && left - awake_bytes < staging_bytes_)
       if (auto ok = wake_behind(copied ? streams_->copies.get() : queue); !ok)
         return ok;
@@ -212,9 +269,11 @@ result<void> page_pipeline::wake_behind(cudaStream_t what) {
   return record(wake_up_, what);
 }
 
-launch page_pipeline::launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const {
+launch page_pipeline::launch_with(const half& with, const page_part& part, const kernel_arguments& arguments,
+                                  std::uint64_t page_bytes) const {
   launch what;
   what.plan = plan_;
+  what.plan.page_bytes = page_bytes;
   what.pages = static_cast<std::uint32_t>(part.pages);
   what.progress = with.progress.get();
   what.verdicts = with.verdicts.get();
@@ -246,8 +305,7 @@ result<void> page_pipeline::submit_gather(std::size_t number, cudaStream_t queue
   if (number >= halves_.size() && !part.direct)
     if (auto ok = await(queue, with.emptied.get()); !ok)
       return ok;
-  const auto arguments = arguments_of(part, pages, with.pages.get(), true);
-  if (auto ok = check(launch_gather(launch_with(with, part, arguments), queue), "launching a gather"); !ok)
+  if (auto ok = launch_gather_of(with, queue, part, pages); !ok)
     return ok;
   if (part.direct)
     return record(with.emptied, queue);
@@ -282,15 +340,80 @@ result<void> page_pipeline::submit_scatter(std::size_t number, cudaStream_t queu
   if (wakes)
     if (auto ok = wake_behind(queue); !ok)
       return ok;
-  const auto arguments = arguments_of(part, pages, with.pages.get(), false);
-  const auto what = launch_with(with, part, arguments);
-  if (auto ok =
-          check(part.direct ? launch_fetch(what, queue) : launch_check(what, queue), "launching the check of pages");
-      !ok)
-    return ok;
-  if (auto ok = check(launch_scatter(what, queue), "launching a scatter"); !ok)
+  if (auto ok = launch_scatter_of(with, queue, part, pages); !ok)
     return ok;
   return record(with.emptied, queue);
+}
+
+result<void> page_pipeline::launch_gather_of(const half& with, cudaStream_t queue, const page_part& part,
+                                             const page_list& pages) {
+  const auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
+    if (is_encoded())
+      job.page = coding_.plain.get() + i * staged_bytes(plan_.page_bytes);
+    else
+      job.page = part.direct ? reached(part, pages, i) : with.pages.get() + part.offsets[i];
+  });
+  const auto what = launch_with(with, part, arguments, plan_.page_bytes);
+  if (auto ok = check(launch_gather(what, queue), "launching a gather"); !ok)
+    return ok;
+  return is_encoded() ? encode(with, queue, part, pages) : result<void>{};
+}
+
+result<void> page_pipeline::launch_scatter_of(const half& with, cudaStream_t queue, const page_part& part,
+                                              const page_list& pages) {
+  auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
+    job.page = with.pages.get() + part.offsets[i];
+    job.source = reached(part, pages, i);
+  });
+  const auto stored = launch_with(with, part, arguments, stored_bytes_);
+  if (auto ok = check(part.direct ? launch_fetch(stored, queue) : launch_check(stored, queue),
+                      "launching the check of pages");
+      !ok)
+    return ok;
+  if (is_encoded()) {
+    if (auto ok = decode(with, queue, part); !ok)
+      return ok;
+    for (std::size_t i = 0; i < part.pages; ++i)
+      arguments.jobs[i].page = coding_.plain.get() + i * staged_bytes(plan_.page_bytes);
+  }
+  return check(launch_scatter(launch_with(with, part, arguments, plan_.page_bytes), queue), "launching a scatter");
+}
+
+codec::cuda::page_batch page_pipeline::batch_of(const half& with, const page_part& part) const {
+  codec::cuda::page_batch out;
+  out.payloads = coding_.plain.get();
+  out.payload_stride = staged_bytes(plan_.page_bytes);
+  out.encoded = with.pages.get();
+  out.encoded_stride = staged_bytes(stored_bytes_);
+  out.payload_bytes = plan_.page_bytes;
+  out.pages = static_cast<std::uint32_t>(part.pages);
+  return out;
+}
+
+/// Encodes the pages of a part, and computes their checksums, where a kernel that writes to host memory does so, too.
+result<void> page_pipeline::encode(const half& with, cudaStream_t queue, const page_part& part,
+                                   const page_list& pages) {
+  auto batch = batch_of(with, part);
+  batch.verdicts = coding_.refused.get() + part.first;
+  const codec::cuda::encode_scratch scratch{coding_.scratch.get(), static_cast<std::uint32_t>(coding_.pages)};
+  if (auto ok = check(codec::cuda::encode_pages(batch, scratch, queue), "launching an encoder"); !ok)
+    return ok;
+  const auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
+    auto* const staged = with.pages.get() + part.offsets[i];
+    job.page = part.direct ? reached(part, pages, i) : staged;
+    job.source = staged;
+    job.checked = 1;
+  });
+  const auto stored = launch_with(with, part, arguments, stored_bytes_);
+  return check(part.direct ? launch_fetch(stored, queue) : launch_check(stored, queue), "launching the sums of pages");
+}
+
+/// Decodes the pages of a part that are the expected ones. The kernel that scatters looks at the same verdicts.
+result<void> page_pipeline::decode(const half& with, cudaStream_t queue, const page_part& part) {
+  auto batch = batch_of(with, part);
+  batch.verdicts = with.verdicts.get();
+  auto* const reports = coding_.refused.get() + part.first;
+  return check(codec::cuda::decode_sound_pages(batch, reports, queue), "launching a decoder");
 }
 
 result<void> page_pipeline::copy_pages(const half& with, const page_part& part, const page_list& pages) const {
@@ -301,7 +424,7 @@ result<void> page_pipeline::copy_pages(const half& with, const page_part& part, 
       ++count;
     auto* const page = pages.moves[part.first + i].page;
     auto* const staged = with.pages.get() + part.offsets[i];
-    const auto bytes = part.offsets[i + count - 1] - part.offsets[i] + plan_.page_bytes;
+    const auto bytes = part.offsets[i + count - 1] - part.offsets[i] + stored_bytes_;
     direction_ == move_direction::gather ? pieces.add(page, staged, bytes) : pieces.add(staged, page, bytes);
     i += count;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "codec/cuda/page_codec_kernels.hpp"
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/cuda/page_parts.hpp"
@@ -64,8 +65,10 @@ public:
                                                        std::uint64_t part_bytes, shared_streams& shared);
 
   /// Moves the pages of a valid list and waits for the end, also after a failure: nothing is in progress when it
-  /// returns. Sets checksums and verdicts of the moves.
-  result<void> run(std::span<block_move> moves, const call_surroundings& around, const device_events& events);
+  /// returns. Sets checksums and verdicts of the moves, all of which have this encoding. In a gather, a page whose
+  /// bytes have no encoding is `raw` afterwards and has not been moved: it remains for another call.
+  result<void> run(std::span<block_move> moves, page_encoding encoding, const call_surroundings& around,
+                   const device_events& events);
 
 private:
   /// The resources for the kernels of every other part.
@@ -82,6 +85,8 @@ private:
       : plan_(plan), direction_(direction), shared_(&shared), streams_(&own_) {}
 
   result<void> allocate(std::uint64_t part_bytes);
+  result<void> allocate_for_encoding();
+  void note_outcome(std::span<block_move> moves) const;
   /// Submits all work for these pages to the streams.
   result<void> submit(const page_list& pages, const call_surroundings& around, const device_events& events);
   /// The same, to the streams of this call.
@@ -93,8 +98,17 @@ private:
                              bool wakes);
   result<void> submit_scatter(std::size_t number, cudaStream_t queue, const page_part& part, const page_list& pages,
                               bool wakes);
+  /// The kernels of a part. Those for encoded pages pass through `coding_.plain`.
+  result<void> launch_gather_of(const half& with, cudaStream_t queue, const page_part& part, const page_list& pages);
+  result<void> launch_scatter_of(const half& with, cudaStream_t queue, const page_part& part, const page_list& pages);
+  result<void> encode(const half& with, cudaStream_t queue, const page_part& part, const page_list& pages);
+  result<void> decode(const half& with, cudaStream_t queue, const page_part& part);
+  codec::cuda::page_batch batch_of(const half& with, const page_part& part) const;
+  bool is_encoded() const noexcept { return encoding_ != page_encoding::raw; }
+
   result<void> wake_behind(cudaStream_t what);
-  launch launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const;
+  launch launch_with(const half& with, const page_part& part, const kernel_arguments& arguments,
+                     std::uint64_t page_bytes) const;
   result<void> copy_pages(const half& with, const page_part& part, const page_list& pages) const;
   result<void> wait();
   /// Waits for all streams of this call, including work of others.
@@ -118,6 +132,19 @@ private:
   bool will_sleep_ = false;
   /// Checksums that kernels write, one per page of a call.
   pinned_memory<io::page_checksum> sums_;
+
+  /// Of the call in progress, and the bytes of its pages as they are stored.
+  page_encoding encoding_ = page_encoding::raw;
+  std::uint64_t stored_bytes_ = 0;
+  /// Only where pages can have an encoding: the pages of a part as they are, in the order of the kernels' stream, which
+  /// is one for encoded pages. Then scratch memory for the encoder, and what it says of each page of a call: 1 for
+  /// bytes without an encoding; or the decoder: 1 for a page that no encoder wrote.
+  struct encoding_memory {
+    device_memory<std::byte> plain;
+    device_memory<std::byte> scratch;
+    pinned_memory<std::uint32_t> refused;
+    std::size_t pages = 0;
+  } coding_;
 };
 
 } // namespace troupe::cuda

@@ -1,5 +1,6 @@
 #include "io/foreign/foreign_pages.hpp"
 
+#include "codec/page_codec.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -20,6 +21,18 @@ constexpr std::uint64_t frames_max = 32;
 bool stays_below(const std::filesystem::path& path) {
   return !path.empty() && path.is_relative() &&
          std::none_of(path.begin(), path.end(), [](const auto& part) { return part == ".."; });
+}
+
+/// Copies the payload of a sound page, and decodes it if it is encoded.
+errc unpack(std::span<const std::byte> slot, const page_identity& wanted, std::span<std::byte> to) {
+  const auto stored = expected_payload(slot, wanted);
+  if (!stored)
+    return stored.error();
+  const auto bytes = slot.subspan(page_header_bytes, stored->bytes);
+  if (stored->encoding != page_encoding::raw)
+    return codec::decode(bytes, to) ? errc::ok : errc::corrupt;
+  std::memcpy(to.data(), bytes.data(), bytes.size());
+  return errc::ok;
 }
 
 } // namespace
@@ -93,10 +106,11 @@ std::vector<errc> foreign_pages::read(const std::string& path, incarnation_numbe
         shortened |= code == errc::slab_damaged;
         any_read |= code == errc::ok;
         any_failed |= code == errc::io_error;
+        const page_identity wanted{options_.ns, page.key, options_.rank, page.where, page_bytes};
         if (code == errc::ok)
-          code = verify_page(slot, {options_.ns, page.key, options_.rank, page.where, page_bytes});
+          code = verify_page(slot, wanted);
         if (code == errc::ok && page.block != null_block)
-          std::memcpy(options_.blocks.data() + page.block * page_bytes, slot.data() + page_header_bytes, page_bytes);
+          code = unpack(slot, wanted, options_.blocks.subspan(page.block * page_bytes, page_bytes));
         out[places[at]] = code;
       });
   // The file was truncated, or its descriptor is stale, as after its file system was mounted anew: the next read opens

@@ -43,7 +43,7 @@ public:
   std::vector<bytes> pages() { return download(page_bytes_, what_.encoded, what_.encoded_stride); }
 
   std::vector<std::uint32_t> encode() {
-    return run([&] { return codec::cuda::encode_pages(what_, scratch_.get(), nullptr); });
+    return run([&] { return codec::cuda::encode_pages(what_, {scratch_.get(), what_.pages}, nullptr); });
   }
   std::vector<std::uint32_t> decode() {
     return run([&] { return codec::cuda::decode_pages(what_, nullptr); });

@@ -73,15 +73,38 @@ gpu_cache::gpu_cache(const cache_shape& shape, std::uint32_t blocks) {
   poison_all();
 }
 
-void gpu_cache::fill(std::mt19937_64& random) {
+template <class Make>
+void gpu_cache::fill_with(const Make& make) {
   for (std::size_t i = 0; i < host_.size(); ++i) {
-    host_[i] = random_bytes(host_[i].size(), random);
+    host_[i] = make(host_[i].size());
     must(cudaMemcpy(device_[i].get(), host_[i].data(), host_[i].size(), cudaMemcpyHostToDevice));
   }
   // The vectors have moved.
   for (std::size_t layer = 0; layer < host_view_.layers.size(); ++layer) {
     const auto tensor = host_.size() == 1 ? 0 : layer;
     host_view_.layers[layer].base = host_[tensor].data() + (device_view_.layers[layer].base - device_[tensor].get());
+  }
+}
+
+void gpu_cache::fill(std::mt19937_64& random) {
+  fill_with([&](std::size_t size) { return random_bytes(size, random); });
+}
+
+void gpu_cache::fill(workload::value_kind kind, std::mt19937_64& random) {
+  fill_with([&](std::size_t size) {
+    auto out = workload::make_values(kind, (size + 1) / 2, random);
+    out.resize(size);
+    return out;
+  });
+}
+
+void gpu_cache::randomize(const std::vector<std::uint32_t>& blocks, std::mt19937_64& random) {
+  const auto stride = host_view_.layers[0].block_stride;
+  for (const auto block : blocks) {
+    const auto at = block * stride;
+    const auto bits = random_bytes(stride, random);
+    std::ranges::copy(bits, host_[0].begin() + static_cast<std::ptrdiff_t>(at));
+    must(cudaMemcpy(device_[0].get() + at, bits.data(), bits.size(), cudaMemcpyHostToDevice));
   }
 }
 

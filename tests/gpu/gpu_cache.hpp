@@ -4,6 +4,7 @@
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "tests/catch.hpp"
+#include "workload/kv_values/kv_values.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -58,11 +59,18 @@ public:
 
   /// Fills both with the same random bytes.
   void fill(std::mt19937_64& random);
+  /// The same with elements of BF16.
+  void fill(workload::value_kind kind, std::mt19937_64& random);
+  /// Gives these blocks random bits; for a cache whose layers are one tensor with blocks outermost.
+  void randomize(const std::vector<std::uint32_t>& blocks, std::mt19937_64& random);
   void poison_all();
   /// Whether GPU and twin hold the same bytes, gaps included.
   bool equal() const;
 
 private:
+  template <class Make>
+  void fill_with(const Make& make);
+
   std::vector<bytes> host_;
   std::vector<cuda::device_memory<std::byte>> device_;
   kv_cache_view device_view_;

@@ -147,7 +147,7 @@ void client::scatter_unchecked(rank_number rank, const copy_order& order, bool l
       continue; // lost with its node
     const auto frame = all.subspan(item.frame_offset, slot_bytes_);
     const io::page_identity is{ns_, item.key, rank, item.where, world_.p.ns.geometry.page_bytes()};
-    if (look_at_header && !io::expected_checksum(frame, is))
+    if (look_at_header && !io::expected_payload(frame, is))
       continue;
     const auto* page = frame.data() + io::page_header_bytes;
     device_of(rank).write(item.block, {page, page + is.payload_bytes});

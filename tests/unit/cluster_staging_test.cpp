@@ -4,6 +4,7 @@
 #include "io/page_checksum.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/corrupted_page.hpp"
+#include "workload/kv_values/kv_values.hpp"
 
 #include <array>
 #include <cstring>
@@ -132,7 +133,7 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
   SECTION("the whole page") {
     REQUIRE(mover->scatter(moves));
     CHECK(moves[0].verdict == errc::ok);
-    CHECK(target->arrived == sum);
+    CHECK(target->arrived == io::stored_payload{page_encoding::raw, size, sum});
     CHECK(std::memcmp(frame.data() + shift, pages[0].data(), size) == 0);
     CHECK(frame.back() == std::byte{0xa5});
   }
@@ -150,6 +151,48 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
   moves[0].checksum.reset();
   REQUIRE(mover->scatter(moves));
   CHECK(std::memcmp(memory->blocks().data() + 2 * size, pages[0].data(), size) == 0);
+}
+
+TEST_CASE("staging buffer: an encoded page lands in a frame as it is, and is decoded into a block",
+          "[cluster][encoding]") {
+  const kv_geometry geometry{2, 2, 3, 128, 2, 16, {}};
+  const auto memory = std::make_shared<staging_buffer>(geometry, 3);
+  const auto mover = make_staging_mover(memory);
+  const auto size = geometry.page_bytes();
+  std::mt19937_64 random(5);
+  const auto values = workload::make_values(workload::value_kind::normal, size / 2, random);
+  bytes page(size, std::byte{0x5a});
+  const auto stored = codec::stored_bytes(page_encoding::bf16, size);
+  REQUIRE(codec::encode(values, std::span(page).first(stored)) == codec::outcome::encoded);
+  const auto sum = io::checksum_of(std::span(page).first(stored));
+  bytes frame(size, std::byte{0xa5});
+  const auto target = std::make_shared<target_frame>(target_frame{frame.data()});
+  memory->redirect(0, target);
+  std::vector<block_move> moves{{0, page.data(), size}, {1, page.data(), size}};
+  for (auto& move : moves) {
+    move.encoding = page_encoding::bf16;
+    move.checksum = sum;
+  }
+  REQUIRE(mover->scatter(moves));
+  CHECK(moves[0].verdict == errc::ok);
+  CHECK(moves[1].verdict == errc::ok);
+  CHECK(target->arrived == io::stored_payload{page_encoding::bf16, stored, sum});
+  CHECK(std::memcmp(frame.data(), page.data(), stored) == 0);
+  CHECK(frame[stored] == std::byte{0xa5});
+  CHECK(std::memcmp(memory->blocks().data() + size, values.data(), size) == 0);
+  // A block is sent as it is, whatever was wanted.
+  bytes sent(size);
+  std::vector<block_move> out{{1, sent.data(), size}};
+  out[0].encoding = page_encoding::bf16;
+  REQUIRE(mover->gather(out));
+  CHECK(out[0].encoding == page_encoding::raw);
+  CHECK(out[0].checksum == io::checksum_of(values));
+  CHECK(sent == values);
+  page[0] ^= std::byte{1};
+  moves[0].checksum = moves[1].checksum = io::checksum_of(std::span(page).first(stored));
+  moves[1].block = 2;
+  REQUIRE(mover->scatter(moves));
+  CHECK(moves[1].verdict == errc::corrupt); // no encoder wrote it
 }
 
 TEST_CASE("staging buffer: a page that is overwritten while it lands is never accepted as another one", "[cluster]") {
@@ -173,7 +216,7 @@ TEST_CASE("staging buffer: a page that is overwritten while it lands is never ac
     if (move[0].verdict != errc::ok)
       continue;
     // Other bytes that were sealed on arrival are detected by the reader of the page.
-    CHECK(target->arrived == io::checksum_of(right));
+    CHECK(target->arrived->checksum == io::checksum_of(right));
     ++sound;
   }
   CHECK(sound > 0);

@@ -2,6 +2,7 @@
 #include "gpu/page_mover.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/corrupted_page.hpp"
+#include "workload/kv_values/kv_values.hpp"
 
 #include <algorithm>
 #include <array>
@@ -445,6 +446,111 @@ TEST_CASE("Offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
   // The last head of the last token of V ends both tensor and page in these layouts.
   CHECK(std::equal(page.end() - 256, page.end(), tensor.end() - 256));
   ::munmap(memory, size);
+}
+
+namespace {
+
+/// A cache whose blocks have values of this kind.
+model_cache cache_of(workload::value_kind kind, const named_layout& layout, std::mt19937_64& random) {
+  model_cache out({3, 2, 4, 32, 2, 16}, 6, layout.order, layout.padding);
+  for (std::uint32_t block = 0; block < 6; ++block) {
+    const auto values = workload::make_values(kind, out.g.page_bytes() / 2, random);
+    out.for_each_byte(block, [&](std::byte& b, std::uint64_t offset) { b = values[offset]; });
+  }
+  return out;
+}
+
+bytes page_of(model_cache& cache, std::uint32_t block) {
+  bytes out(cache.g.page_bytes());
+  cache.for_each_byte(block, [&](const std::byte& b, std::uint64_t offset) { out[offset] = b; });
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("encoded pages hold the same bytes in every layout, and are read like others", "[gpu][encoding]") {
+  std::mt19937_64 random(17);
+  const auto& layout = GENERATE(from_range(layouts()));
+  INFO(layout.name);
+  const auto kind =
+      GENERATE(workload::value_kind::normal, workload::value_kind::spread_1, workload::value_kind::half_zeroes);
+  auto cache = cache_of(kind, layout, random);
+  const auto mover = mover_of(cache.view);
+  const auto size = cache.g.page_bytes();
+  std::vector<bytes> pages(2, bytes(size, poison));
+  auto moves = moves_of({4, 1}, pages);
+  moves[0].encoding = page_encoding::bf16; // the other one is stored as it is
+  REQUIRE(mover->gather(moves));
+  REQUIRE(moves[0].encoding == page_encoding::bf16);
+  CHECK(moves[1].encoding == page_encoding::raw);
+  CHECK(pages[1] == page_of(cache, 1));
+  const auto stored = moves[0].stored_bytes();
+  CHECK(stored < size);
+  CHECK(std::all_of(pages[0].begin() + static_cast<std::ptrdiff_t>(stored), pages[0].end(),
+                    [](std::byte b) { return b == poison; }));
+  CHECK(moves[0].checksum == io::checksum_of(std::span(pages[0]).first(stored)));
+  const auto payload = page_of(cache, 4);
+  bytes decoded(size);
+  REQUIRE(codec::decode(std::span(pages[0]).first(stored), decoded));
+  CHECK(decoded == payload);
+  // To other blocks.
+  moves[0].block = 2;
+  moves[1].block = 5;
+  REQUIRE(mover->scatter(moves));
+  CHECK(moves[0].verdict == errc::ok);
+  CHECK(moves[1].verdict == errc::ok);
+  CHECK(page_of(cache, 2) == payload);
+  CHECK(page_of(cache, 5) == pages[1]);
+}
+
+TEST_CASE("a page whose bytes have no encoding is stored as it is", "[gpu][encoding]") {
+  std::mt19937_64 random(18);
+  auto cache = cache_of(workload::value_kind::random_bits, layouts().front(), random);
+  const auto mover = mover_of(cache.view);
+  std::vector<bytes> pages(1, bytes(cache.g.page_bytes()));
+  auto moves = moves_of({3}, pages);
+  moves[0].encoding = page_encoding::bf16;
+  REQUIRE(mover->gather(moves));
+  CHECK(moves[0].encoding == page_encoding::raw);
+  CHECK(pages[0] == page_of(cache, 3));
+  CHECK(moves[0].checksum == io::checksum_of(pages[0]));
+}
+
+TEST_CASE("an encoded page that is not the expected one leaves its block unchanged", "[gpu][encoding]") {
+  std::mt19937_64 random(19);
+  auto cache = cache_of(workload::value_kind::normal, layouts().front(), random);
+  const auto mover = mover_of(cache.view);
+  std::vector<bytes> pages(1, bytes(cache.g.page_bytes()));
+  auto moves = moves_of({3}, pages);
+  moves[0].encoding = page_encoding::bf16;
+  REQUIRE(mover->gather(moves));
+  const auto before = page_of(cache, 0);
+  moves[0].block = 0;
+  SECTION("damaged") {
+    pages[0][moves[0].stored_bytes() - 1] ^= std::byte{4};
+  }
+  SECTION("not encoded at all, with the right checksum") {
+    std::ranges::fill(pages[0], std::byte{7});
+    moves[0].checksum = io::checksum_of(std::span(pages[0]).first(moves[0].stored_bytes()));
+  }
+  SECTION("not encoded at all, and not verified") {
+    std::ranges::fill(pages[0], std::byte{7});
+    moves[0].checksum.reset();
+  }
+  REQUIRE(mover->scatter(moves));
+  CHECK(moves[0].verdict == errc::corrupt);
+  CHECK(page_of(cache, 0) == before);
+}
+
+TEST_CASE("an encoding that pages of this size cannot have is refused", "[gpu][encoding]") {
+  model_cache cache({1, 2, 5, 7, 1, 3}, 4, layouts().front().order, 0); // 210 bytes
+  const auto mover = mover_of(cache.view);
+  std::vector<bytes> pages(2, bytes(cache.g.page_bytes(), poison));
+  auto moves = moves_of({0, 1}, pages);
+  moves[1].encoding = page_encoding::bf16;
+  CHECK(mover->gather(moves).error().code == errc::invalid_argument);
+  CHECK(mover->scatter(moves).error().code == errc::invalid_argument);
+  CHECK(pages[0] == bytes(cache.g.page_bytes(), poison));
 }
 
 } // namespace gpu_page_mover_test

@@ -1,6 +1,8 @@
+#include "codec/page_codec.hpp"
 #include "io/foreign/foreign_pages.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
+#include "workload/kv_values/kv_values.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -93,6 +95,27 @@ TEST_CASE("pages of the slab file of another node are read into the given blocks
   }
   CHECK(disk.pages.take_trouble().empty());
   CHECK(disk.reader->under_way() == 0);
+}
+
+TEST_CASE("an encoded page of another node is decoded into its block", "[io][foreign_pages]") {
+  shared_disk disk;
+  std::mt19937_64 random(3);
+  const auto values = workload::make_values(workload::value_kind::normal, page_bytes / 2, random);
+  test::aligned_buffer buffer(slot_bytes(page_bytes));
+  const auto stored = codec::stored_bytes(page_encoding::bf16, page_bytes);
+  const auto payload = buffer.bytes().subspan(page_header_bytes, stored);
+  REQUIRE(codec::encode(values, payload) == codec::outcome::encoded);
+  const auto write = [&](slot_number slot) {
+    const page_identity identity{ns, {5, slot}, 3, {slot, 1}, page_bytes};
+    seal_page(buffer.bytes(), identity, {page_encoding::bf16, stored, checksum_of(payload)});
+    REQUIRE(::pwrite(disk.owner.descriptor(), buffer.data(), buffer.size(), static_cast<off_t>(slot * buffer.size())) ==
+            static_cast<ssize_t>(buffer.size()));
+  };
+  write(4);
+  payload[0] ^= std::byte{1}; // a page that no encoder wrote
+  write(5);
+  CHECK(disk.read({shared_disk::page(4, 7), shared_disk::page(5, 8)}) == std::vector{errc::ok, errc::corrupt});
+  CHECK(std::ranges::equal(std::span(disk.blocks).subspan(7 * page_bytes, page_bytes), values));
 }
 
 TEST_CASE("an unexpected page leaves its block unchanged", "[io][foreign_pages]") {

@@ -132,11 +132,11 @@ TEST_CASE("a valid page of another identity is refused as a mismatch", "[io][pag
     change.make(expected);
     CHECK(verify_page(slot, expected) == errc::identity_mismatch);
     // Loads use this function: it decides alone, and the other one only names the error.
-    const auto checksum = expected_checksum(slot, expected);
+    const auto checksum = expected_payload(slot, expected);
     REQUIRE_FALSE(checksum);
     CHECK(checksum.error() == errc::identity_mismatch);
   }
-  CHECK(expected_checksum(slot, written));
+  CHECK(expected_payload(slot, written));
 }
 
 TEST_CASE("a page of another format version is refused", "[io][page]") {
@@ -147,7 +147,7 @@ TEST_CASE("a page of another format version is refused", "[io][page]") {
   std::memcpy(slot.data() + 4088, &hash, sizeof hash);
   CHECK(verify_page(slot, identity) == errc::identity_mismatch);
   CHECK_FALSE(identity_of(slot).has_value());
-  CHECK(expected_checksum(slot, identity).error() == errc::identity_mismatch);
+  CHECK(expected_payload(slot, identity).error() == errc::identity_mismatch);
 }
 
 TEST_CASE("a page can be sealed and checked with a known payload checksum", "[io][page]") {
@@ -158,13 +158,107 @@ TEST_CASE("a page can be sealed and checked with a known payload checksum", "[io
   std::fill(slot.begin(), slot.begin() + page_header_bytes, std::byte{0x77});
   seal_page(slot, identity, checksum_of(payload));
   CHECK(slot == sealed);
-  CHECK(expected_checksum(slot, identity) == checksum_of(payload));
+  CHECK(expected_payload(slot, identity) == stored_payload{page_encoding::raw, 5000, checksum_of(payload)});
   // It is the header that is looked at, and not the payload.
   slot[page_header_bytes + 17] ^= std::byte{1};
-  CHECK(expected_checksum(slot, identity) == checksum_of(payload));
+  CHECK(expected_payload(slot, identity)->checksum == checksum_of(payload));
   CHECK(verify_page(slot, identity) == errc::corrupt);
   seal_page(slot, identity, checksum_of(payload));
   CHECK(verify_page(slot, identity) == errc::corrupt);
+}
+
+namespace {
+
+/// A slot with a page of 20,000 bytes that is stored in `stored` of them.
+std::vector<std::byte> encoded_page(const page_identity& identity, std::uint64_t stored) {
+  std::mt19937_64 random(stored);
+  std::vector<std::byte> slot(slot_bytes(identity.payload_bytes));
+  fill_random(slot, random);
+  const auto checksum = checksum_of(std::span(slot).subspan(page_header_bytes, stored));
+  seal_page(slot, identity, {page_encoding::bf16, stored, checksum});
+  return slot;
+}
+
+void set_and_hash(std::span<std::byte> slot, std::size_t offset, std::uint64_t value, std::size_t bytes) {
+  std::memcpy(slot.data() + offset, &value, bytes);
+  const auto hash = XXH3_64bits(slot.data(), 4088);
+  std::memcpy(slot.data() + 4088, &hash, sizeof hash);
+}
+
+} // namespace
+
+TEST_CASE("an encoded page is recognized by its stored bytes", "[io][page]") {
+  const auto identity = some_identity(20'000);
+  const auto stored = GENERATE(std::uint64_t{1}, 8191, 8192, 8193, 15'360);
+  auto slot = encoded_page(identity, stored);
+  CHECK(load<std::uint32_t>(slot, 8) == 3);
+  CHECK(load<std::uint32_t>(slot, 60) == 1);
+  CHECK(load<std::uint64_t>(slot, 64) == 20'000);
+  CHECK(load<std::uint64_t>(slot, 88) == stored);
+  CHECK(verify_page(slot, identity) == errc::ok);
+  CHECK(identity_of(slot) == identity);
+  const auto found = expected_payload(slot, identity);
+  REQUIRE(found);
+  CHECK(found->encoding == page_encoding::bf16);
+  CHECK(found->bytes == stored);
+  // What is written has the page and zeroes; what is behind is not looked at.
+  CHECK(sizes_of(slot) == payload_sizes{20'000, stored});
+  const auto used = used_bytes(slot);
+  CHECK(used == slot_bytes(stored));
+  CHECK(all_zero(std::span(slot).subspan(page_header_bytes + stored, used - page_header_bytes - stored)));
+  for (auto at = used; at < slot.size(); ++at)
+    slot[at] ^= std::byte{0xff};
+  CHECK(verify_page(slot, identity) == errc::ok);
+  for (const auto at : {page_header_bytes, page_header_bytes + stored - 1}) {
+    slot[at] ^= std::byte{1};
+    CHECK(verify_page(slot, identity) == errc::corrupt);
+    slot[at] ^= std::byte{1};
+  }
+  auto other = identity;
+  other.payload_bytes = 20'002;
+  CHECK(verify_page(slot, other) == errc::identity_mismatch);
+  CHECK(verify_page(std::span(slot).first(page_header_bytes + stored - 1), identity) == errc::corrupt);
+}
+
+TEST_CASE("a page whose encoding is unknown, or contradicts its version, is refused as a mismatch", "[io][page]") {
+  const auto identity = some_identity(20'000);
+  auto slot = encoded_page(identity, 15'000);
+  SECTION("another encoding") {
+    set_and_hash(slot, 60, 2, 4);
+  }
+  SECTION("version 3 without one") {
+    set_and_hash(slot, 60, 0, 4);
+  }
+  SECTION("version 2 with one") {
+    set_and_hash(slot, 8, 2, 4);
+  }
+  SECTION("a later version") {
+    set_and_hash(slot, 8, 4, 4);
+  }
+  CHECK(verify_page(slot, identity) == errc::identity_mismatch);
+  CHECK(expected_payload(slot, identity).error() == errc::identity_mismatch);
+  CHECK_FALSE(identity_of(slot));
+  CHECK(used_bytes(slot) == slot.size());
+}
+
+TEST_CASE("stored bytes that do not lie in the slot are corrupt", "[io][page]") {
+  const auto identity = some_identity(20'000);
+  auto slot = encoded_page(identity, 15'000);
+  const auto stored = GENERATE(std::uint64_t{20'481}, ~std::uint64_t{0}, ~std::uint64_t{4095});
+  set_and_hash(slot, 88, stored, 8);
+  CHECK(verify_page(slot, identity) == errc::corrupt);
+  CHECK(expected_payload(slot, identity).error() == errc::corrupt);
+  CHECK(used_bytes(slot) == slot.size());
+}
+
+TEST_CASE("all of a slot without a valid header is used", "[io][page]") {
+  CHECK(used_bytes(std::vector<std::byte>(8192)) == 8192);
+  CHECK(used_bytes(sealed_page(some_identity(9000), 4)) == slot_bytes(9000));
+  CHECK(sizes_of(sealed_page(some_identity(9000), 4)) == payload_sizes{9000, 9000});
+  CHECK(sizes_of(std::vector<std::byte>(8192)) == payload_sizes{});
+  auto slot = encoded_page(some_identity(20'000), 15'000);
+  set_and_hash(slot, 64, ~std::uint64_t{0}, 8); // nobody counts what a client invents
+  CHECK(sizes_of(slot) == payload_sizes{});
 }
 
 TEST_CASE("a mismatched header yields no checksum but the reason", "[io][page]") {
@@ -172,14 +266,14 @@ TEST_CASE("a mismatched header yields no checksum but the reason", "[io][page]")
   auto slot = sealed_page(identity, 13);
   auto other = identity;
   other.where.generation += 1;
-  CHECK(expected_checksum(slot, other).error() == errc::identity_mismatch);
-  CHECK(expected_checksum(std::span(slot).first(9000), identity).error() == errc::corrupt);
-  CHECK(expected_checksum(std::span(slot).first(100), identity).error() == errc::corrupt);
-  CHECK(expected_checksum({}, identity).error() == errc::corrupt);
+  CHECK(expected_payload(slot, other).error() == errc::identity_mismatch);
+  CHECK(expected_payload(std::span(slot).first(9000), identity).error() == errc::corrupt);
+  CHECK(expected_payload(std::span(slot).first(100), identity).error() == errc::corrupt);
+  CHECK(expected_payload({}, identity).error() == errc::corrupt);
   slot[page_header_bytes] ^= std::byte{1};
-  CHECK(expected_checksum(slot, other).error() == errc::corrupt);
+  CHECK(expected_payload(slot, other).error() == errc::corrupt);
   slot[40] ^= std::byte{1};
-  CHECK(expected_checksum(slot, identity).error() == errc::corrupt);
+  CHECK(expected_payload(slot, identity).error() == errc::corrupt);
 }
 
 TEST_CASE("a mix of two pages is never accepted as either", "[io][page]") {

@@ -25,7 +25,8 @@ copy_engine_state::copy_engine_state(const copy_engine_options& options, std::sh
                                      std::shared_ptr<const device_event_table> events)
     : options_(options), mover_(std::move(mover)), events_(std::move(events)),
       blocks_per_page_(mover_->cache().blocks_per_page), page_bytes_(mover_->cache().geometry.page_bytes()),
-      slot_bytes_(io::slot_bytes(page_bytes_)) {}
+      slot_bytes_(io::slot_bytes(page_bytes_)),
+      encodes_(options.encodes && codec::stored_bytes(page_encoding::bf16, page_bytes_) != 0) {}
 
 result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
   if (owner == 0 || info.bytes == 0 || info.extent_bytes == 0 || info.extent_bytes % io::page_alignment != 0)
@@ -270,9 +271,31 @@ void copy_engine_state::add_whole_pages(work& job, const copy_order& order) cons
   }
 }
 
+std::size_t copy_engine_state::choose_encoding(work& job) {
+  if (!encodes_)
+    return 0;
+  std::size_t tried = 0;
+  {
+    const std::lock_guard guard(mutex_);
+    tried = choice_.next(job.moves.size());
+  }
+  for (std::size_t i = 0; i < tried; ++i)
+    job.moves[i].encoding = page_encoding::bf16;
+  return tried;
+}
+
+void copy_engine_state::note_encoding(const work& job, std::size_t tried) {
+  const auto of_those = std::span(job.moves).first(tried);
+  const auto encoded = std::ranges::count_if(of_those, [](const auto& x) { return x.encoding != page_encoding::raw; });
+  const std::lock_guard guard(mutex_);
+  choice_.note(tried, static_cast<std::size_t>(encoded));
+}
+
 void copy_engine_state::seal(const work& job, const copy_order& order, std::size_t move) const {
   const auto& item = order.items[job.positions[move]];
-  io::seal_page(frame(job, item), identity(item), job.moves[move].checksum.value());
+  const auto& moved = job.moves[move];
+  io::seal_page(frame(job, item), identity(item),
+                io::stored_payload{moved.encoding, moved.stored_bytes(), moved.checksum.value()});
 }
 
 result<copy_reply> copy_engine_state::gather(const copy_order& order) {
@@ -282,8 +305,10 @@ result<copy_reply> copy_engine_state::gather(const copy_order& order) {
   if (auto ok = find_events(*job, order); !ok)
     return tl::unexpected(std::move(ok.error()));
   add_whole_pages(*job, order);
+  const auto tried = choose_encoding(*job);
   if (auto done = carry_out(*job, move_direction::gather); !done)
     return tl::unexpected(std::move(done.error()));
+  note_encoding(*job, tried);
   for (std::size_t i = 0; i < job->moves.size(); ++i)
     if (job->reply.results[job->positions[i]] == ok_code)
       seal(*job, order, i);
@@ -321,13 +346,18 @@ result<copy_reply> copy_engine_state::scatter(const copy_order& order) {
   for (std::size_t i = 0; i < order.items.size(); ++i) {
     if (job->reply.results[i] != ok_code)
       continue;
-    const auto checksum = io::expected_checksum(frame(*job, order.items[i]), identity(order.items[i]));
-    if (!checksum) {
-      job->reply.results[i] = code_of(checksum.error());
+    const auto stored = io::expected_payload(frame(*job, order.items[i]), identity(order.items[i]));
+    if (!stored) {
+      job->reply.results[i] = code_of(stored.error());
+      continue;
+    }
+    if (stored->bytes != codec::stored_bytes(stored->encoding, page_bytes_)) {
+      job->reply.results[i] = code_of(errc::corrupt);
       continue;
     }
     add_move(*job, order, i);
-    job->moves.back().checksum = *checksum;
+    job->moves.back().encoding = stored->encoding;
+    job->moves.back().checksum = stored->checksum;
   }
   if (auto done = carry_out(*job, move_direction::scatter); !done)
     return tl::unexpected(std::move(done.error()));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/client/copy_engine/encoding_choice.hpp"
 #include "actors/client/copy_engine/mapped_arena.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
@@ -35,6 +36,8 @@ struct copy_engine_options {
   /// For a node on another host: exposes memory to it, `remote_bytes` at most.
   std::shared_ptr<io::memory_exposer> exposer{};
   std::uint64_t remote_bytes = 0;
+  /// Whether pages are encoded where that pays off (`encoding_choice`). Pages that are encoded are read either way.
+  bool encodes = false;
 };
 
 /// The rules of the copy engine of one device: it gathers blocks into frames of the node's arena and seals the pages
@@ -148,6 +151,9 @@ private:
   result<work> begin(const copy_order& order);
   result<void> find_events(work& job, const copy_order& order) const;
   void add_whole_pages(work& job, const copy_order& order) const;
+  /// Decides how many pages of a save are encoded, the first ones, and learns from what became of them.
+  std::size_t choose_encoding(work& job);
+  void note_encoding(const work& job, std::size_t tried);
   void seal(const work& job, const copy_order& order, std::size_t move) const;
   void ended(owner_id owner);
   /// Registers all extents with frames of the order with the device, or sets the error of the items.
@@ -168,6 +174,7 @@ private:
   std::uint32_t blocks_per_page_ = 1;
   std::uint64_t page_bytes_ = 0;
   std::uint64_t slot_bytes_ = 0;
+  bool encodes_ = false;
   /// Guards the members below, but not the arena itself. Lanes hold a reference to it for the time of an order, so a
   /// replaced arena lives until the last order that began with it has ended, and the device unregisters it after that.
   std::mutex mutex_;
@@ -180,6 +187,7 @@ private:
   std::condition_variable order_ended_;
   std::optional<error> trouble_;
   bool trouble_notified_ = false;
+  encoding_choice choice_;
 };
 
 /// An order of `copy_engine_state::begin_gather` that is being carried out.

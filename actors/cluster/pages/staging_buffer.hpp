@@ -4,7 +4,7 @@
 #include "base/identifiers.hpp"
 #include "base/namespace_spec.hpp"
 #include "gpu/kv_layout.hpp"
-#include "io/page_checksum.hpp"
+#include "io/page.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,9 +23,9 @@ struct target_frame {
   std::byte* page = nullptr;
   /// The memory of the frame, kept for as long as it may be written to.
   std::shared_ptr<const void> keeps{};
-  /// The checksum of the page in the frame, once it is verified. The copy thread sets it; after the completion the
-  /// receiver reads it.
-  std::optional<io::page_checksum> arrived{};
+  /// What the frame has of the page, once it is verified. The copy thread sets it; after the completion the receiver
+  /// reads it.
+  std::optional<io::stored_payload> arrived{};
 };
 
 /// The staging buffer of one rank, for pages on their way from another node to this one. It looks like a KV cache whose
@@ -39,7 +39,7 @@ public:
 
   /// The view refers to memory of this object, whose owner keeps it alive.
   const kv_cache_view& view() const noexcept { return view_; }
-  /// All blocks, one behind the other, each as the payload of a page.
+  /// All blocks, one behind the other, each as the payload of a page, not encoded.
   std::span<std::byte> blocks() const noexcept { return {bytes_.get(), view_.geometry.page_bytes() * view_.blocks}; }
 
   /// Makes the frame stand in for the block until null is set. Any thread, and so for `target`.

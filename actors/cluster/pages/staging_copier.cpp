@@ -56,7 +56,11 @@ public:
       auto& move = job_->moves()[i];
       move.verdict = is_missing ? errc::cancelled : code_at(outcome, i);
       is_missing |= move.verdict != errc::ok;
-      move.checksum = targets_[i]->arrived;
+      move.checksum.reset();
+      if (const auto& arrived = targets_[i]->arrived) {
+        move.checksum = arrived->checksum;
+        move.encoding = arrived->encoding;
+      }
       if (move.verdict == errc::ok && !move.checksum)
         in_blocks.push_back(i);
     }

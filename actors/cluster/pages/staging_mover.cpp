@@ -61,6 +61,7 @@ private:
         return block + at;
       });
       wait_for_copies();
+      move.encoding = page_encoding::raw;
       return true;
     });
   }
@@ -69,25 +70,29 @@ private:
     return move_each(moves, events, [this](const block_move& move, std::byte* block) {
       if (const auto frame = memory_->target(move.block))
         return land(move, *frame);
-      const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
-        std::memcpy(block + at, move.page + at, bytes);
-        return block + at;
+      const bool raw = move.encoding == page_encoding::raw;
+      std::vector<std::byte> encoded(raw ? 0 : move.stored_bytes());
+      auto* const stored = raw ? block : encoded.data();
+      const auto sum = copy_and_sum(move.stored_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {
+        std::memcpy(stored + at, move.page + at, bytes);
+        return stored + at;
       });
-      return !move.checksum || sum == *move.checksum;
+      return (!move.checksum || sum == *move.checksum) &&
+             (raw || codec::decode(encoded, {block, move.page_bytes}).has_value());
     });
   }
 
   /// Other processes can write to both frames. The checksum is of the bytes that are copied, which are read once. If a
   /// frame is changed meanwhile, the checksum does not match it, and the page is refused.
   static bool land(const block_move& move, target_frame& frame) {
-    const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
+    const auto sum = copy_and_sum(move.stored_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {
       copy_out(frame.page + at, move.page + at, bytes);
       return move.page + at;
     });
     wait_for_copies();
     if (move.checksum && sum != *move.checksum)
       return false;
-    frame.arrived = sum;
+    frame.arrived = io::stored_payload{move.encoding, move.stored_bytes(), sum};
     return true;
   }
 

@@ -23,8 +23,8 @@ struct staging_calls {
 /// memory, and a gather that of the bytes that it sends. The guarantees of `page_mover` hold with one exception: the
 /// block of a page that is found `corrupt` has been written. The fetch ignores blocks of failed pages.
 ///
-/// Where a frame stands in for a block, a scatter writes to the frame, and the page has to be sealed with the checksum
-/// that arrived with it.
+/// Where a frame stands in for a block, a scatter writes to the frame, and the page has to be sealed with the encoding
+/// and the checksum that arrived with it. Blocks have pages that are not encoded: a scatter to a block decodes.
 ///
 /// The mover keeps the memory alive.
 std::unique_ptr<page_mover> make_staging_mover(std::shared_ptr<const staging_buffer> memory,
