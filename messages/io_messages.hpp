@@ -195,6 +195,9 @@ struct io_stats {
   /// Pages loaded by clients, and pages saved by them.
   std::uint64_t loaded_pages = 0;
   std::uint64_t saved_pages = 0;
+  /// The payloads of saved pages, and the bytes in which they are stored.
+  std::uint64_t saved_payload_bytes = 0;
+  std::uint64_t saved_stored_bytes = 0;
   /// Slots of the slab file; 0 where pages are in memory only.
   std::uint64_t slab_slots = 0;
   /// The most slots beyond the slab file, for pages that are in memory only.

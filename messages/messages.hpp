@@ -97,8 +97,8 @@ TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_
                x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames,
                x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages, x.dropped_pages,
                x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents, x.returned_extents,
-               x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes, x.loaded_pages, x.saved_pages, x.slab_slots,
-               x.memory_slots, x.memory_pages)
+               x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes, x.loaded_pages, x.saved_pages,
+               x.saved_payload_bytes, x.saved_stored_bytes, x.slab_slots, x.memory_slots, x.memory_pages)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
 TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.ns, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)

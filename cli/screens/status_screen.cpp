@@ -95,6 +95,20 @@ void add_last_minute(screen& to, const json& x) {
                     counted_at(x, {"registry", "reservations"}) + " reservations");
 }
 
+/// What encoding has saved, where pages were encoded.
+void add_encoded(screen& to, const json& x) {
+  double payload = 0;
+  double stored = 0;
+  for (const auto& ns : list_at(x, {"namespaces"}))
+    for (const auto& rank : list_at(ns, {"ranks"})) {
+      payload += number_at(rank, {"total", "saved_payload_bytes"});
+      stored += number_at(rank, {"total", "saved_stored_bytes"});
+    }
+  if (stored < payload)
+    to.add("encoded", bytes_text(payload) + " saved since the start in " + bytes_text(stored) + " (" +
+                          share_of(stored, payload) + ")");
+}
+
 void add_tiers(screen& to, const json& x) {
   const auto& t = x.at("tiers");
   const auto of = [&](const char* tier, const char* part) {
@@ -112,6 +126,7 @@ void add_tiers(screen& to, const json& x) {
   to.add("disk", counted_at(t, {"disk", "pages"}) + " pages, " + of("disk", "bytes") +
                      "; slabs: " + text_at(x, {"node", "slabs"}));
   to.add("index", of("index", "bytes"));
+  add_encoded(to, x);
 }
 
 /// The bar "####++x.....": live, reserved, quarantined and free slots.

@@ -171,6 +171,8 @@ void append_rank(std::string& out, const status_report& x, const namespace_id& n
   json_members(m.key("total"))
       .add("loaded_pages", known->io.loaded_pages)
       .add("saved_pages", known->io.saved_pages)
+      .add("saved_payload_bytes", known->io.saved_payload_bytes)
+      .add("saved_stored_bytes", known->io.saved_stored_bytes)
       .add("memory_hits", known->io.memory_hits)
       .end();
   append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, ns, known->rank), true,

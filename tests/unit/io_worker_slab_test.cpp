@@ -43,6 +43,24 @@ TEST_CASE("io worker: a filled page is readable from memory at once and written 
   CHECK(w.state.stats().pinned_frames == 0);
 }
 
+TEST_CASE("io worker: what is behind an encoded page in its frame is not written", "[io_worker_state][encoding]") {
+  worker w;
+  const auto placed = w.reply(w.place({w.page(9)}));
+  const std::span<std::byte> frame(w.memory[0].data() + placed.frames[0].offset, slot_bytes);
+  const io::stored_payload stored{page_encoding::bf16, 0, {}}; // a slot has room for one block
+  io::seal_page(frame, {{1, 2}, w.page(9).key, 0, w.page(9).where, slot_bytes - io::page_header_bytes}, stored);
+  CHECK(w.fill(placed.pin, {errc::ok}) == codes{errc::ok});
+  CHECK(w.state.stats().saved_payload_bytes == slot_bytes - io::page_header_bytes);
+  CHECK(w.state.stats().saved_stored_bytes == 0);
+  w.pass_checks();
+  REQUIRE(w.requests.size() == 1);
+  CHECK(w.requests[0].data == frame.data());
+  CHECK(w.requests[0].length == io::slot_bytes(0));
+  CHECK(w.requests[0].length < slot_bytes);
+  w.complete();
+  CHECK(w.state.stats().written_bytes == io::slot_bytes(0));
+}
+
 TEST_CASE("io worker: a fence refuses older generations permanently", "[io_worker_state]") {
   worker w;
   const auto id = w.fence({{3, 4}, {99, 1}});

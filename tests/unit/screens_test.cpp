@@ -123,6 +123,20 @@ timestamp at(duration x) {
 
 } // namespace
 
+TEST_CASE("What encoding has saved is shown where pages were encoded", "[screens]") {
+  const auto with = [](std::uint64_t payload, std::uint64_t stored) {
+    auto x = node({ns("chat", 10, 5, {rank(0, 5, 10), rank(1, 5, 10)})});
+    for (auto& r : x["namespaces"][0]["ranks"])
+      r["total"] = {{"saved_payload_bytes", payload}, {"saved_stored_bytes", stored}};
+    return status_screen(x, 100);
+  };
+  const auto shown = with(2ULL << 30U, 3ULL << 29U);
+  INFO(shown);
+  CHECK(has(shown, "4 GiB saved since the start in 3 GiB (75.0 %)"));
+  CHECK_FALSE(has(with(2ULL << 30U, 2ULL << 30U), "saved since the start"));
+  CHECK_FALSE(has(with(0, 0), "saved since the start"));
+}
+
 TEST_CASE("Clients of LMCache are shown with their version", "[screens]") {
   auto x = node({});
   CHECK_FALSE(has(status_screen(x, 100), "LMCache"));

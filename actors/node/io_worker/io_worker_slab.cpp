@@ -66,7 +66,8 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
     return;
   }
   if (verdict == errc::ok && !frames_.dropped(t.frame)) {
-    const auto bytes = frames_.bytes(t.frame);
+    // What is behind the page belongs to an earlier one, which may be of another rank or namespace.
+    const auto bytes = frames_.bytes(t.frame).first(io::used_bytes(frames_.bytes(t.frame)));
     requests_.push_back({io::operation::write, frames_.page(t.frame).where, bytes.data(), bytes.size(),
                          frames_.buffer(t.frame), number, now + options_.deadline_max});
     return;
@@ -94,7 +95,10 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
     const auto t = *ended;
     if (c.status == errc::ok) {
       ++(t.read ? stats_.read_pages : stats_.written_pages);
-      (t.read ? stats_.read_bytes : stats_.written_bytes) += options_.slot_bytes;
+      if (t.read)
+        stats_.read_bytes += options_.slot_bytes;
+      else
+        stats_.written_bytes += io::used_bytes(frames_.bytes(t.frame));
     } else {
       ++(c.status == errc::timeout ? stats_.timed_out : stats_.failed);
     }

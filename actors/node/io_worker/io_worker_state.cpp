@@ -310,7 +310,10 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
       code = byte_of(said != errc::ok ? said : errc::slab_damaged);
     } else {
       frames_.filled(f);
+      const auto sizes = io::sizes_of(frames_.bytes(f));
       ++stats_.saved_pages;
+      stats_.saved_payload_bytes += sizes.payload;
+      stats_.saved_stored_bytes += sizes.stored;
       if (options_.second_hit)
         unasked.push_back(f);
       else

@@ -59,6 +59,10 @@ void show(metrics_state& to, const rank_stats& x) {
            number(x.slots.refused));
   to.count("troupe_loaded_pages_total", "Pages that clients loaded.", rank, number(x.io.loaded_pages));
   to.count("troupe_saved_pages_total", "Pages that clients saved.", rank, number(x.io.saved_pages));
+  to.count("troupe_saved_payload_bytes_total", "Bytes of the pages that clients saved.", rank,
+           number(x.io.saved_payload_bytes));
+  to.count("troupe_saved_stored_bytes_total", "Bytes in which these pages are stored.", rank,
+           number(x.io.saved_stored_bytes));
   to.count("troupe_read_bytes_total", "Bytes read.", rank, number(x.io.read_bytes));
   to.count("troupe_written_bytes_total", "Bytes written.", rank, number(x.io.written_bytes));
   to.count("troupe_failed_transfers_total", "Reads and writes that failed.", rank, number(x.io.failed));

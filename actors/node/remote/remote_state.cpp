@@ -244,6 +244,11 @@ void remote_state::on_probed(const result<void>& outcome) {
   emit(remote_answer_bind{{}});
 }
 
+void remote_state::on_shortened(remote_job job, std::uint64_t bytes) {
+  if (const auto found = jobs_.find(job); found != jobs_.end())
+    found->second.saved_bytes = std::min(bytes, bytes_of(found->second));
+}
+
 void remote_state::on_moved(remote_job job, const result<void>& outcome, timestamp now) {
   const auto found = jobs_.find(job);
   if (found == jobs_.end() || found->second.at != open_job::step::moving)
@@ -258,7 +263,7 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
     emit(remote_unpin{x.what.arena});
     if (outcome && phase_ == phase::bound) {
       counts_.put_pages += x.moving.size();
-      counts_.put_bytes += bytes_of(x);
+      counts_.put_bytes += bytes_of(x) - x.saved_bytes;
       answer_fetch(job, x);
     } else {
       counts_.put_failures += x.moving.size();

@@ -144,6 +144,8 @@ public:
 
   void on_probed(const result<void>& outcome);
   void on_moved(remote_job job, const result<void>& outcome, timestamp now);
+  /// The pages of a job have so many bytes less than slots: those of encoded pages.
+  void on_shortened(remote_job job, std::uint64_t bytes);
   void on_lost(const error& why);
   void on_closed();
 
@@ -187,6 +189,8 @@ private:
     fill_request fill;
     /// The positions of pages that move.
     std::vector<std::uint32_t> moving;
+    /// The bytes of their slots that are not sent.
+    std::uint64_t saved_bytes = 0;
   };
 
   result<remote_job> begin(const frame_request& x, bool fetch);

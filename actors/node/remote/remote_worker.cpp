@@ -153,8 +153,16 @@ void remote_worker::perform(const remote_ask& x) {
 void remote_worker::perform(const remote_order& x) {
   std::vector<io::remote_move> moves;
   moves.reserve(x.pages.size());
-  for (const auto& page : x.pages)
-    moves.push_back({parts_.extents->memory().subspan(page.here, parts_.options.slot_bytes), page.there});
+  std::uint64_t saved = 0;
+  for (const auto& page : x.pages) {
+    auto here = parts_.extents->memory().subspan(page.here, parts_.options.slot_bytes);
+    // What is behind the page belongs to an earlier one, which may be of another rank or namespace.
+    if (x.direction == io::remote_direction::put)
+      here = here.first(io::used_bytes(here));
+    saved += parts_.options.slot_bytes - here.size();
+    moves.push_back({here, page.there});
+  }
+  state_.on_shortened(x.job, saved);
   if (peer_)
     peer_->move(x.direction, std::move(moves), teller(remote_news::kind::moved, x.job));
 }
