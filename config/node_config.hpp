@@ -303,6 +303,8 @@ struct transfer_config {
   duration task_deadline = std::chrono::seconds{30};
   /// Staging buffer for pages of a node on another host.
   std::uint64_t remote_bytes = 256 * mebibyte;
+  /// "auto", "raw" or "bf16".
+  std::string encoding = "auto";
 
   friend bool operator==(const transfer_config&, const transfer_config&) = default;
 };

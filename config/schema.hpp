@@ -32,6 +32,7 @@ inline constexpr std::array<std::string_view, 2> admissions{"all", "second_hit"}
 inline constexpr std::array<std::string_view, 3> evictions{"lru", "s3-fifo", "reuse"};
 inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed", "strict"};
 inline constexpr std::array<std::string_view, 2> remote_transports{"tcp", "ucx"};
+inline constexpr std::array<std::string_view, 3> page_encodings{"auto", "raw", "bf16"};
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
 inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
                                                         "fp8_e4m3", "fp8_e5m2", "int8"};
@@ -409,6 +410,9 @@ void describe(Visitor& v, transfer_config& c) {
   v.field("task_deadline", c.task_deadline, request_time, "Timeout of a task that does not set one.");
   v.field("remote_bytes", c.remote_bytes, size{64 * kibibyte, tebibyte},
           "Staging buffer of a client for pages of a node on another host, per rank.");
+  v.field("encoding", c.encoding, choice{page_encodings},
+          "How a client stores pages: \"auto\" encodes those of GPUs, losslessly, where their bytes are BF16 and get "
+          "shorter; \"bf16\" also those in host memory; \"raw\" none. Every client reads both.");
 }
 
 template <class Visitor>

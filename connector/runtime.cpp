@@ -87,6 +87,7 @@ public:
     node_.where.client_name = options.client_name;
     node_.client.transfer.window_bytes = options.window_bytes;
     node_.client.transfer.batch_pages = options.batch_pages;
+    node_.client.transfer.encoding = options.encoding;
     node_.client.attach.request_timeout = options.request_timeout;
     node_.attach_limit = options.attach_limit;
     node_.node_may_be_absent = options.node_may_be_absent;

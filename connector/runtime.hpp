@@ -51,6 +51,8 @@ struct runtime_options {
   /// error as soon as that is known.
   bool node_may_be_absent = false;
   duration request_timeout = std::chrono::seconds(10);
+  /// As `transfer.encoding` of a config.
+  std::string encoding = "auto";
 };
 
 /// Options in which both halves of one engine must agree.

@@ -29,6 +29,7 @@ result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, 
   rank_memory out;
   out.rank = rank;
   out.mover = std::move(*mover);
+  out.encodes_fast = gpu.has_value();
   return out;
 }
 
@@ -83,6 +84,8 @@ result<void> node_client::add_rank(rank_memory memory) {
   copy_engine_options copies{how.ns, how.rank, how.batch_pages, std::make_shared<io::arena_finder>(handed_)};
   copies.exposer = make_memory_exposer(options_.remote, where_.is_path() ? "127.0.0.1" : where_.host);
   copies.remote_bytes = options_.transfer.remote_bytes;
+  const auto& encoding = options_.transfer.encoding;
+  copies.encodes = encoding == "bf16" || (encoding == "auto" && memory.encodes_fast);
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
   auto made =

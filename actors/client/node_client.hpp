@@ -38,6 +38,8 @@ public:
     /// It lives as long as a copy may access its blocks, even a copy that `stop` has not waited for, so it can keep the
     /// memory of the blocks alive.
     std::unique_ptr<page_mover> mover;
+    /// Whether the mover encodes pages faster than it could copy them: that of a GPU does.
+    bool encodes_fast = false;
     /// Events that tasks may name; null if none do.
     std::shared_ptr<device_event_table> events{};
     /// See `transfer::coordinator_options`.

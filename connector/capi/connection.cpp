@@ -1,8 +1,10 @@
 #include "connector/capi/connection.hpp"
 
 #include "base/log.hpp"
+#include "config/schema.hpp"
 #include "connector/capi/conversions.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -47,12 +49,16 @@ result<connector::runtime_options> runtime_options_of(const troupe_connect_optio
   const auto key = text_of(x->key, "options.key");
   const auto authorities = text_of(x->authorities, "options.authorities");
   const auto name = text_of(x->client_name, "options.client_name");
-  for (const auto* text : {&address, &certificate, &key, &authorities, &name})
+  const auto encoding = text_of(x->encoding, "options.encoding");
+  for (const auto* text : {&address, &certificate, &key, &authorities, &name, &encoding})
     if (!*text)
       return tl::unexpected(text->error());
   if (address->empty())
     return fail(errc::invalid_argument, "options.address is empty; give HOST:PORT, the path of a node's socket, or its "
                                         "data_dir");
+  if (!encoding->empty() && std::ranges::find(config::page_encodings, *encoding) == config::page_encodings.end())
+    return fail(errc::invalid_argument,
+                "options.encoding is '" + std::string(*encoding) + "'; give \"auto\", \"raw\" or \"bf16\"");
   if (x->threads > 1024)
     return fail(errc::invalid_argument,
                 "options.threads is " + std::to_string(x->threads) + "; at most 1024 are allowed");
@@ -71,6 +77,8 @@ result<connector::runtime_options> runtime_options_of(const troupe_connect_optio
   out.authorities = *authorities;
   if (!name->empty())
     out.client_name = *name;
+  if (!encoding->empty())
+    out.encoding = *encoding;
   out.threads = x->threads == 0 ? threads_default : x->threads;
   out.window_bytes = x->window_bytes == 0 ? window_bytes_default : x->window_bytes;
   out.attach_limit = *wait;

@@ -41,7 +41,7 @@ extern "C" {
 
 /** Raised with each new function or member. While the library's soname, libtroupe.so.1, is the same, nothing in this
  * file is removed or changes its meaning. */
-#define TROUPE_INTERFACE_VERSION 4
+#define TROUPE_INTERFACE_VERSION 5
 
 /** The interface version of the loaded library. May be called at any time. */
 TROUPE_API uint32_t troupe_interface_version(void);
@@ -142,6 +142,9 @@ typedef struct troupe_connect_options {
   double wait_for_node_seconds;
   /** The timeout of a request to the node. 0: 10 seconds. */
   double request_timeout_seconds;
+  /** How pages are stored: "auto" (also if empty) encodes those of GPUs, losslessly, where their bytes are BF16 and get
+   * shorter; "bf16" also those in host memory; "raw" none. Loads read both. Since version 5. */
+  const char* encoding;
 } troupe_connect_options;
 
 /** Starts the threads. It sends no request yet, so an unreachable node is no error. Errors: invalid_argument for an

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 # The version that this package needs: an older library is refused.
-INTERFACE_VERSION = 4
+INTERFACE_VERSION = 5
 
 KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
 DISK_HITS_ALWAYS, DISK_HITS_WHEN_FASTER, DISK_HITS_NEVER = 0, 1, 2
@@ -49,7 +49,7 @@ class Blocks(Structure):
 class ConnectOptions(Sized):
     _fields_ = [("size", c_uint32), ("threads", c_uint32), ("address", c_char_p), ("certificate", c_char_p),
                 ("key", c_char_p), ("authorities", c_char_p), ("client_name", c_char_p), ("window_bytes", c_uint64),
-                ("wait_for_node_seconds", c_double), ("request_timeout_seconds", c_double)]
+                ("wait_for_node_seconds", c_double), ("request_timeout_seconds", c_double), ("encoding", c_char_p)]
 
 
 class Geometry(Sized):

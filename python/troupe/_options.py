@@ -16,6 +16,7 @@ KEYS = {
     "page_tokens": (int, 0),
     "threads": (int, 0),
     "copy_threads": (int, 0),
+    "encoding": (("auto", "raw", "bf16"), "auto"),
     "window_bytes": (int, 0),
     "wait_for_node_seconds": (float, 0.0),
     "request_timeout_seconds": (float, 0.0),
@@ -47,7 +48,7 @@ class Options:
         out = {"threads": self.threads, "window_bytes": self.window_bytes, "client_name": client_name.encode(),
                "wait_for_node_seconds": self.wait_for_node_seconds,
                "request_timeout_seconds": self.request_timeout_seconds}
-        for name in ("address", "certificate", "key", "authorities"):
+        for name in ("address", "certificate", "key", "authorities", "encoding"):
             value = getattr(self, name)
             if value:
                 out[name] = value.encode()
