@@ -8,9 +8,9 @@ gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 Gi
 
 Parts: equal, sync_damaged (the result of each of vLLM's model runners for a synchronous load with a damaged page, also
 where Troupe refuses it), tensor_parallel (over two GPUs; skipped with one), lmcache (LMCache's own connector, for
-which the node copies; skipped without LMCache), none, troupe, when_faster (Troupe, which loads pages from disk only if
-that is faster than computing them), SimpleCPUOffloadConnector, OffloadingConnector, decode; all if none is named. It
-runs in an environment with vLLM for GPUs. Exits with 1 if an output is wrong.
+which the node copies; skipped without LMCache), none, troupe, raw (Troupe without encoded pages), when_faster (Troupe,
+which loads pages from disk only if that is faster than computing them), SimpleCPUOffloadConnector, OffloadingConnector,
+decode; all if none is named. It runs in an environment with vLLM for GPUs. Exits with 1 if an output is wrong.
 """
 
 import argparse
@@ -27,7 +27,7 @@ sys.path.insert(0, str(HERE))
 
 # vLLM's own connectors to memory of the host.
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
-PARTS = ("equal", "sync_damaged", "tensor_parallel", "lmcache", "none", "troupe", "when_faster", *PEERS, "decode")
+PARTS = ("equal", "sync_damaged", "tensor_parallel", "lmcache", "none", "troupe", "raw", "when_faster", *PEERS, "decode")
 # The geometry of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
@@ -266,13 +266,14 @@ def all_decode_rates(one, memory, options):
     from experiments import wrong
 
     failed = []
-    for name in ("no connector", "Troupe, when_faster", "Troupe, always", *PEERS):
+    for name in ("no connector", "Troupe, when_faster", "Troupe, always", "Troupe, raw", *PEERS):
         try:
             connector = None
             if name.startswith("Troupe"):
                 rule = name.rpartition(" ")[2]
                 node = one.node(f"decode-{rule}", memory=memory, disk=memory, durability="relaxed").start()
-                connector = one.connector(node, disk_hits=rule)
+                connector = one.connector(node, disk_hits="when_faster" if rule == "raw" else rule,
+                                          encoding="raw" if rule == "raw" else "auto")
             elif name in PEERS:
                 connector = peer(name, memory)
             print_rates(name, decode_rates(one, connector, options))
@@ -339,9 +340,10 @@ def main():
                 all_decode_rates(one, arguments.memory, options)
             else:
                 connector, node = None, None
-                if part in ("troupe", "when_faster"):
+                if part in ("troupe", "raw", "when_faster"):
                     node = one.node(part, memory=arguments.memory, disk=arguments.memory, durability="relaxed").start()
-                    connector = one.connector(node, disk_hits="always" if part == "troupe" else part)
+                    connector = one.connector(node, disk_hits=part if part == "when_faster" else "always",
+                                              encoding="raw" if part == "raw" else "auto")
                 elif part != "none":
                     connector = peer(part, arguments.memory)
                 run = one.start(lambda e, again=node is not None: times_of(e, lengths, arguments.repeat, again),
