@@ -27,7 +27,8 @@ sys.path.insert(0, str(HERE))
 
 # vLLM's own connectors to memory of the host.
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
-PARTS = ("equal", "sync_damaged", "tensor_parallel", "lmcache", "none", "troupe", "raw", "when_faster", *PEERS, "decode")
+PARTS = ("equal", "sync_damaged", "tensor_parallel", "lmcache", "none", "troupe", "raw", "when_faster", *PEERS,
+         "decode")
 # The geometry of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2

@@ -1,3 +1,4 @@
+#include "codec/page_codec.hpp"
 #include "tests/catch.hpp"
 #include "workload/replay/pattern.hpp"
 
@@ -29,10 +30,24 @@ TEST_CASE("Words of a page follow the formula", "[replay]") {
       value |= std::to_integer<std::uint64_t>(page[8 * i + b]) << (8 * b);
     return value;
   };
-  const auto step = word(1) - word(0);
+  // The lowest ten bits are as in the formula, and the exponents make elements of BF16.
+  const auto low = [&](std::size_t i) { return word(i) % 1024; };
+  const auto step = (low(1) - low(0)) % 1024;
   CHECK(step % 2 == 1);
-  for (std::size_t i = 0; i < 512; ++i)
-    REQUIRE(word(i) == word(0) + i * step);
+  for (std::size_t i = 0; i < 512; ++i) {
+    REQUIRE(low(i) == (low(0) + i * step) % 1024);
+    for (unsigned lane = 0; lane < 64; lane += 16) {
+      const auto exponent = word(i) >> (lane + 7) & 0xffU;
+      REQUIRE(exponent >= 120);
+      REQUIRE(exponent <= 127);
+    }
+  }
+}
+
+TEST_CASE("Pages have an encoding", "[replay]") {
+  const auto page = page_of({5, 6}, 1, 65536);
+  bytes encoded(codec::stored_bytes(page_encoding::bf16, page.size()));
+  CHECK(codec::encode(page, encoded) == codec::outcome::encoded);
 }
 
 TEST_CASE("Any range of a page is filled and compared alike, at any alignment", "[replay]") {

@@ -14,9 +14,11 @@ constexpr std::size_t word_bytes = sizeof(std::uint64_t);
 /// Two words, the size of a vector register on every machine.
 using pair [[gnu::vector_size(2 * word_bytes)]] = std::uint64_t;
 
+} // namespace
+
 /// A cache line of consecutive words. It has four named pairs: the optimiser leaves an array of them in memory, and is
 /// then slower than the memory that it fills or compares.
-struct line {
+struct page_pattern::line {
   static constexpr std::size_t bytes = 8 * word_bytes;
 
   pair a, b, c, d;
@@ -28,16 +30,16 @@ struct line {
   }
 
   void store(std::byte* p) const noexcept {
-    std::memcpy(p, &a, sizeof(pair));
-    std::memcpy(p + sizeof(pair), &b, sizeof(pair));
-    std::memcpy(p + 2 * sizeof(pair), &c, sizeof(pair));
-    std::memcpy(p + 3 * sizeof(pair), &d, sizeof(pair));
+    put(p, a);
+    put(p + sizeof(pair), b);
+    put(p + 2 * sizeof(pair), c);
+    put(p + 3 * sizeof(pair), d);
   }
 
   /// The bits in which the line at `p` differs, combined over all words.
   pair difference(const std::byte* p) const noexcept {
-    return (load(p) ^ a) | (load(p + sizeof(pair)) ^ b) | (load(p + 2 * sizeof(pair)) ^ c) |
-           (load(p + 3 * sizeof(pair)) ^ d);
+    return (load(p) ^ as_elements(a)) | (load(p + sizeof(pair)) ^ as_elements(b)) |
+           (load(p + 2 * sizeof(pair)) ^ as_elements(c)) | (load(p + 3 * sizeof(pair)) ^ as_elements(d));
   }
 
   /// Adds to every word.
@@ -49,14 +51,16 @@ struct line {
   }
 
 private:
+  static void put(std::byte* p, const pair& x) noexcept {
+    const auto elements = as_elements(x);
+    std::memcpy(p, &elements, sizeof(pair));
+  }
   static pair load(const std::byte* p) noexcept {
     pair out;
     std::memcpy(&out, p, sizeof(pair));
     return out;
   }
 };
-
-} // namespace
 
 page_pattern::page_pattern(const key_digest& key, rank_number rank) noexcept
     : first_(mix(key.hi + rank * 0x9e3779b97f4a7c15ULL, key.lo)),
@@ -73,7 +77,7 @@ void page_pattern::fill(std::span<std::byte> out, std::uint64_t offset) const no
   auto left = out.size();
   for (; left > 0 && offset % word_bytes != 0; --left)
     *p++ = at(offset++);
-  line values(word(offset / word_bytes), step_);
+  line values(first_ + offset / word_bytes * step_, step_);
   for (; left >= line::bytes; left -= line::bytes, p += line::bytes, offset += line::bytes) {
     values.store(p);
     values.advance(step_ * (line::bytes / word_bytes));
@@ -89,7 +93,7 @@ std::optional<std::uint64_t> page_pattern::compare(std::span<const std::byte> by
   for (; left > 0 && offset % word_bytes != 0; --left, ++p, ++offset)
     if (*p != at(offset))
       return offset;
-  line expected(word(offset / word_bytes), step_);
+  line expected(first_ + offset / word_bytes * step_, step_);
   for (; left >= line::bytes; left -= line::bytes, p += line::bytes, offset += line::bytes) {
     const auto difference = expected.difference(p);
     if ((difference[0] | difference[1]) != 0)
