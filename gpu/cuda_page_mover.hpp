@@ -24,6 +24,9 @@ struct cuda_mover_options {
   /// Lists of up to this many bytes cross PCIe without a copy, if the pages are in prepared memory: the kernel accesses
   /// them there. That has less bandwidth, but avoids the latency of a copy.
   std::uint64_t direct_bytes = std::uint64_t{4} << 20U;
+  /// Whether a gather encodes pages that are to be encoded, for which it needs staging memory; otherwise it stores them
+  /// as they are. A scatter decodes either way.
+  bool encodes = true;
 };
 
 /// The name of a GPU, and its memory in bytes.

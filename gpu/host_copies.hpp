@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
 
 /// Functions that movers for host memory share.
 
@@ -26,6 +29,47 @@ io::page_checksum copy_and_sum(std::uint64_t page_bytes, Copy copy) noexcept {
     out += io::checksum_of({piece, bytes}, at / io::checksum_word_bytes);
   }
   return out;
+}
+
+/// Memory of this thread for bytes that are encoded, valid until its next call.
+inline std::byte* encoding_memory(std::uint64_t bytes) {
+  thread_local std::unique_ptr<std::byte[]> memory;
+  thread_local std::uint64_t size = 0;
+  if (size < bytes) {
+    memory.reset(new std::byte[bytes]); // not zeroed
+    size = bytes;
+  }
+  return memory.get();
+}
+
+/// Stores `page`, in memory that no other process can write to, as a gather has to: encoded if that is wanted and the
+/// bytes have an encoding.
+inline void store_page(block_move& move, const std::byte* page) {
+  std::span<const std::byte> stored{page, move.page_bytes};
+  if (move.encoding != page_encoding::raw) {
+    const std::span to{encoding_memory(move.stored_bytes()), move.stored_bytes()};
+    const auto encoded = codec::encode(stored, to);
+    if (encoded && *encoded == codec::outcome::encoded)
+      stored = to;
+    else
+      move.encoding = page_encoding::raw;
+  }
+  move.checksum = io::copy_with_checksum(move.page, stored);
+  move.verdict = errc::ok;
+}
+
+/// Copies a page to `page`, verifies it there, since another process may write to its memory at any time, and decodes
+/// it. Returns whether it is the expected one; otherwise `page` has any content.
+inline bool fetch_page(const block_move& move, std::byte* page) {
+  const bool raw = move.encoding == page_encoding::raw;
+  auto* const stored = raw ? page : encoding_memory(move.stored_bytes());
+  const auto sum = copy_and_sum(move.stored_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {
+    std::memcpy(stored + at, move.page + at, bytes);
+    return stored + at;
+  });
+  if (move.checksum && sum != *move.checksum)
+    return false;
+  return raw || codec::decode({stored, move.stored_bytes()}, {page, move.page_bytes}).has_value();
 }
 
 inline result<void> without(const device_events& events) {

@@ -175,45 +175,24 @@ private:
 
   void gather_one(block_move& move) const {
     auto own = move;
-    own.page = private_page<page_encoding::raw>(move.page_bytes);
+    own.page = private_page(move.page_bytes);
     for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
       copy_block<move_direction::gather>(own, i);
-    std::span<const std::byte> stored{own.page, own.page_bytes};
-    if (move.encoding != page_encoding::raw) {
-      const std::span to{private_page<page_encoding::bf16>(move.stored_bytes()), move.stored_bytes()};
-      const auto encoded = codec::encode(stored, to);
-      if (encoded && *encoded == codec::outcome::encoded)
-        stored = to;
-      else
-        move.encoding = page_encoding::raw;
-    }
-    move.checksum = io::copy_with_checksum(move.page, stored);
+    store_page(move, own.page);
   }
 
   /// Returns whether the page is the expected one.
   bool scatter_one(const block_move& move) const {
     auto own = move;
-    auto* const stored = move.encoding == page_encoding::raw ? private_page<page_encoding::raw>(move.page_bytes)
-                                                             : private_page<page_encoding::bf16>(move.stored_bytes());
-    const auto sum = copy_and_sum(move.stored_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {
-      std::memcpy(stored + at, move.page + at, bytes);
-      return stored + at;
-    });
-    if (move.checksum && sum != *move.checksum)
+    own.page = private_page(move.page_bytes);
+    if (!fetch_page(move, own.page))
       return false;
-    own.page = stored;
-    if (move.encoding != page_encoding::raw) {
-      own.page = private_page<page_encoding::raw>(move.page_bytes);
-      if (!codec::decode({stored, move.stored_bytes()}, {own.page, own.page_bytes}))
-        return false;
-    }
     for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
       copy_block<move_direction::scatter>(own, i);
     return true;
   }
 
-  /// Memory of this thread for pages that are stored like this, valid until its next call.
-  template <page_encoding Encoding>
+  /// Memory of this thread, valid until its next call.
   static std::byte* private_page(std::uint64_t bytes) {
     thread_local std::unique_ptr<std::byte[]> memory;
     thread_local std::uint64_t size = 0;

@@ -91,9 +91,7 @@ public:
     for (auto& move : moves) {
       if (auto ok = copy_page(move_direction::gather, move, page.get()); !ok)
         return ok;
-      move.checksum = io::checksum_of({page.get(), page_bytes_});
-      std::memcpy(move.page, page.get(), page_bytes_);
-      move.verdict = errc::ok;
+      store_page(move, page.get());
     }
     return {};
   }
@@ -103,12 +101,7 @@ public:
       return ok;
     const auto page = private_page();
     for (auto& move : moves) {
-      // A process that has the page mapped may change it at any time: the checked copy is the one that is written.
-      const auto sum = copy_and_sum(page_bytes_, [&](std::uint64_t at, std::uint64_t bytes) {
-        std::memcpy(page.get() + at, move.page + at, bytes);
-        return page.get() + at;
-      });
-      const bool sound = !move.checksum || sum == *move.checksum;
+      const bool sound = fetch_page(move, page.get());
       move.verdict = sound ? errc::ok : errc::corrupt;
       if (!sound)
         continue;

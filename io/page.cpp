@@ -179,7 +179,7 @@ payload_sizes sizes_of(std::span<const std::byte> slot_buffer) {
 
 std::uint64_t used_bytes(std::span<const std::byte> slot_buffer) {
   const auto sizes = sizes_of(slot_buffer);
-  return sizes == payload_sizes{} ? slot_buffer.size()
+  return sizes == payload_sizes{} ? page_header_bytes
                                   : std::min<std::uint64_t>(slot_bytes(sizes.stored), slot_buffer.size());
 }
 

@@ -83,8 +83,8 @@ errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& ex
 tl::expected<stored_payload, errc> expected_payload(std::span<const std::byte> slot_buffer,
                                                     const page_identity& expected);
 
-/// The bytes of a slot that a page uses, a multiple of `page_alignment`: what has to be written or sent of it. The
-/// whole slot where there is no valid header. What is behind belongs to an earlier page.
+/// The bytes of a slot that a page uses, a multiple of `page_alignment`: what has to be written or sent of it. What is
+/// behind belongs to an earlier page. Those of the header alone where it is not valid: then there is no page.
 std::uint64_t used_bytes(std::span<const std::byte> slot_buffer);
 
 /// The bytes of a payload and those in which it is stored, if the header is valid; 0 else. Without the header's own.

@@ -22,8 +22,9 @@
 namespace troupe {
 
 result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, const kv_cache_view& cache,
-                                                              std::optional<int> gpu) {
-  auto mover = gpu ? make_cuda_page_mover(cache, {.device = *gpu}) : make_host_page_mover(cache);
+                                                              std::optional<int> gpu, std::string_view encoding) {
+  auto mover =
+      gpu ? make_cuda_page_mover(cache, {.device = *gpu, .encodes = encoding != "raw"}) : make_host_page_mover(cache);
   if (!mover)
     return tl::unexpected(std::move(mover.error()));
   rank_memory out;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -50,8 +51,10 @@ public:
     /// Spawns the actor that carries out orders; a `copy_engine` where this is empty. It ends as that does.
     std::function<result<copy_engine_actor>(caf::actor_system&, std::shared_ptr<copy_engine_state>)> make_copier{};
 
-    /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. Errors: those of the mover.
-    static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);
+    /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. `encoding` as in the config: with "raw" a
+    /// GPU needs less memory. Errors: those of the mover.
+    static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu,
+                                  std::string_view encoding = "auto");
   };
 
   node_client(caf::actor_system& system, options how);

@@ -21,10 +21,10 @@ errc page_lane::work_on(std::span<std::byte> memory, const lane_order& order, co
   const io::page_identity identity{order.ns, item.page.key, order.rank, item.page.where, order.page_bytes};
   const auto page = memory.subspan(item.offset, slot);
   if (!order.seal) {
-    // Workers read the payload themselves, and as it is.
+    // Workers read the payload themselves, and as it is: for them an encoded page is a miss, and no damage.
     const auto stored = io::expected_payload(page, identity);
     if (stored && stored->encoding != page_encoding::raw)
-      return errc::identity_mismatch;
+      return errc::unsupported;
     return io::verify_page(page, identity);
   }
   io::seal_page(page, identity);

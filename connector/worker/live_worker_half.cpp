@@ -262,7 +262,8 @@ private:
     if (node_.where.ns)
       if (auto fits = check_fit(*node_.where.ns, cache); !fits)
         return fits;
-    auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
+    auto memory =
+        node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_, node_.client.transfer.encoding);
     if (!memory)
       return tl::unexpected(std::move(memory.error()));
     return {};
@@ -276,7 +277,8 @@ private:
       return tl::unexpected(std::move(attached.error()));
     if (auto fits = check_fit(attached->ns, cache); !fits)
       return fits;
-    auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
+    auto memory =
+        node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_, node_.client.transfer.encoding);
     if (!memory)
       return tl::unexpected(std::move(memory.error()));
     memory->events = events_;

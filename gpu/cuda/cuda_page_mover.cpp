@@ -128,7 +128,9 @@ public:
     ways_ = std::move(*ways);
     for (std::uint32_t i = 0; i < options_.calls_at_once; ++i)
       for (const auto direction : {move_direction::gather, move_direction::scatter}) {
-        auto pipeline = page_pipeline::create(plan_.view(), direction, options_.part_bytes, ways_->of(direction));
+        const bool codes = options_.encodes || direction == move_direction::scatter;
+        auto pipeline =
+            page_pipeline::create(plan_.view(), direction, options_.part_bytes, codes, ways_->of(direction));
         if (!pipeline)
           return tl::unexpected(pipeline.error());
         pool(direction).add(std::move(*pipeline));
@@ -186,6 +188,9 @@ private:
   }
 
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
+    if (!options_.encodes)
+      for (auto& move : moves)
+        move.encoding = page_encoding::raw;
     return run(move_direction::gather, moves, events);
   }
 

@@ -46,7 +46,10 @@ result<void> keep(T& to, result<T> made) {
 /// Pieces of memory that are copied in any order.
 class piece_list {
 public:
-  void add(std::byte* to, const std::byte* from, std::size_t bytes) {
+  /// `range`: the locked memory of the host that the piece lies in; null if it is not locked.
+  void add(std::byte* to, const std::byte* from, std::size_t bytes, const locked_range* range) {
+    one_range_ = one_range_ && range != nullptr && (to_.empty() || range == range_);
+    range_ = range;
     to_.push_back(to);
     from_.push_back(from);
     bytes_.push_back(bytes);
@@ -79,8 +82,11 @@ private:
     return static_cast<std::size_t>(static_cast<const std::byte*>(all[i + 1]) - static_cast<const std::byte*>(all[i]));
   }
 
-  /// Whether all pieces are equally long, and equally far apart, and do not overlap.
+  /// Whether all pieces are equally long, and equally far apart, and do not overlap; and whether all memory between
+  /// them is locked, in one piece: CUDA may refuse a copy with rows elsewhere.
   bool is_regular() const {
+    if (!one_range_)
+      return false;
     for (std::size_t i = 0; i + 1 < bytes_.size(); ++i)
       if (bytes_[i + 1] != bytes_[0] || distance(to_, i) != distance(to_, 0) ||
           distance(from_, i) != distance(from_, 0))
@@ -95,6 +101,8 @@ private:
   std::vector<void*> to_;
   std::vector<const void*> from_;
   std::vector<std::size_t> bytes_;
+  const locked_range* range_ = nullptr;
+  bool one_range_ = true;
 };
 
 /// The arguments of a kernel for the pages of a part; `fill` sets the addresses of the i-th one.
@@ -135,9 +143,13 @@ result<page_streams> page_streams::make(move_direction direction) {
 }
 
 result<std::unique_ptr<page_pipeline>> page_pipeline::create(const device_plan& plan, move_direction direction,
-                                                             std::uint64_t part_bytes, shared_streams& shared) {
+                                                             std::uint64_t part_bytes, bool codes,
+                                                             shared_streams& shared) {
   std::unique_ptr<page_pipeline> pipeline(new page_pipeline(plan, direction, shared));
-  if (auto ok = pipeline->allocate(part_bytes); !ok)
+  auto ok = pipeline->allocate(part_bytes);
+  if (ok && codes)
+    ok = pipeline->allocate_for_encoding();
+  if (!ok)
     return tl::unexpected(ok.error());
   return pipeline;
 }
@@ -159,7 +171,7 @@ result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
   }
   then(wake_up_, [] { return make_event(awaited_by::threads); });
   then(sums_, [] { return allocate_pinned<io::page_checksum>(most_sums); });
-  return ok ? allocate_for_encoding() : ok;
+  return ok;
 }
 
 result<void> page_pipeline::allocate_for_encoding() {
@@ -425,7 +437,11 @@ result<void> page_pipeline::copy_pages(const half& with, const page_part& part, 
     auto* const page = pages.moves[part.first + i].page;
     auto* const staged = with.pages.get() + part.offsets[i];
     const auto bytes = part.offsets[i + count - 1] - part.offsets[i] + stored_bytes_;
-    direction_ == move_direction::gather ? pieces.add(page, staged, bytes) : pieces.add(staged, page, bytes);
+    const auto* const range = pages.places[part.first + i].range;
+    if (direction_ == move_direction::gather)
+      pieces.add(page, staged, bytes, range);
+    else
+      pieces.add(staged, page, bytes, range);
     i += count;
   }
   return check(pieces.copy(streams_->copies.get()), "copying pages");

@@ -60,9 +60,10 @@ struct shared_streams {
 /// Used by one thread at a time, in which the device must be current.
 class page_pipeline {
 public:
-  /// `shared` belongs to all pipelines of this direction and device, and outlives them.
+  /// `shared` belongs to all pipelines of this direction and device, and outlives them. `codes`: whether it takes
+  /// encoded pages.
   static result<std::unique_ptr<page_pipeline>> create(const device_plan& plan, move_direction direction,
-                                                       std::uint64_t part_bytes, shared_streams& shared);
+                                                       std::uint64_t part_bytes, bool codes, shared_streams& shared);
 
   /// Moves the pages of a valid list and waits for the end, also after a failure: nothing is in progress when it
   /// returns. Sets checksums and verdicts of the moves, all of which have this encoding. In a gather, a page whose

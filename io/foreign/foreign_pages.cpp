@@ -29,9 +29,11 @@ errc unpack(std::span<const std::byte> slot, const page_identity& wanted, std::s
   if (!stored)
     return stored.error();
   const auto bytes = slot.subspan(page_header_bytes, stored->bytes);
-  if (stored->encoding != page_encoding::raw)
-    return codec::decode(bytes, to) ? errc::ok : errc::corrupt;
-  std::memcpy(to.data(), bytes.data(), bytes.size());
+  std::vector<std::byte> decoded(stored->encoding == page_encoding::raw ? 0 : to.size());
+  // A block stays as it is if its page turns out not to be one.
+  if (!decoded.empty() && !codec::decode(bytes, decoded))
+    return errc::corrupt;
+  std::ranges::copy(decoded.empty() ? bytes : std::span<const std::byte>(decoded), to.begin());
   return errc::ok;
 }
 

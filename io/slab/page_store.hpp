@@ -44,6 +44,8 @@ struct page_store_traits {
   incarnation_number incarnation = 0;
   /// The store's place for logs.
   std::string place;
+  /// Whether slots have to be written to their ends: what was never written cannot be read there.
+  bool whole_slots = false;
 };
 
 /// Makes more slots of a store usable, up to the number in its traits. Stays valid without the store. Used by one

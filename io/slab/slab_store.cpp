@@ -48,7 +48,8 @@ bool is_of_a_daemon(const std::filesystem::path& file) {
 slab_store::slab_store(slab_file slab, std::unique_ptr<engine> mover, std::uint32_t file, bool direct)
     : slab_(std::move(slab)), engine_(std::move(mover)),
       file_(file), traits_{slab_.spec().slots,       slab_.spec().slot_bytes,  page_alignment,
-                           direct || slab_.direct(), slab_.spec().incarnation, slab_.spec().path.string()} {}
+                           direct || slab_.direct(), slab_.spec().incarnation, slab_.spec().path.string(),
+                           slab_.spec().length_only} {}
 
 result<std::unique_ptr<slab_store>> slab_store::make(slab_file slab, std::unique_ptr<engine> mover, bool direct) {
   const auto file = mover->add_file(slab.descriptor());

@@ -195,6 +195,89 @@ TEST_CASE("gpu: a few small pages are encoded and decoded", "[gpu][encoding][sma
   }
 }
 
+TEST_CASE("gpu: pages in memory that was locked in several pieces, or not at all, are moved", "[gpu][encoding]") {
+  TROUPE_NEEDS_GPU();
+  std::mt19937_64 random(12);
+  scene s({"", {4, 2, 8, 128, 2, 16}}, 64, {.direct_bytes = 0});
+  s.cache.fill(value_kind::normal, random);
+  const auto blocks = random_pages(s.cache.device_view(), 32, false, random);
+  const auto pages = s.pages(32);
+  // Two pieces side by side, a gap, and another one.
+  const auto piece = [&](std::size_t first, std::size_t count) {
+    return pages.all().subspan(first * s.distance, count * s.distance);
+  };
+  for (const auto& memory : {piece(0, 8), piece(8, 8), piece(24, 8)})
+    must(s.mover->prepare(memory));
+  const auto all = moves_of(blocks, pages, s.cache.page_bytes());
+  const std::vector<std::vector<std::size_t>> lists{
+      {7, 8},       {0, 24},         {15, 16},
+      {20, 21, 22}, {4, 12, 20, 28}, {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27}};
+  for (const auto encoding : {page_encoding::raw, page_encoding::bf16})
+    for (const auto& list : lists) {
+      std::vector<block_move> moves;
+      for (const auto i : list)
+        moves.push_back(all[i]);
+      want(moves, encoding);
+      must(s.mover->gather(moves));
+      for (const auto& move : moves)
+        CHECK(move.checksum == io::checksum_of({move.page, move.stored_bytes()}));
+      must(s.mover->scatter(moves));
+      for (const auto& move : moves)
+        CHECK(move.verdict == errc::ok);
+      CHECK(s.cache.equal());
+    }
+  for (const auto& memory : {piece(0, 8), piece(8, 8), piece(24, 8)})
+    s.mover->forget(memory);
+}
+
+TEST_CASE("gpu: encoded pages wait for the engine's event", "[gpu][encoding]") {
+  TROUPE_NEEDS_GPU();
+  std::mt19937_64 random(9);
+  scene s({"", {4, 2, 8, 128, 2, 16}}, 64, {.part_bytes = std::uint64_t{1} << 20U});
+  s.cache.fill(value_kind::random_bits, random);
+  const auto blocks = random_pages(s.cache.device_view(), 32, false, random);
+  const auto pages = s.pages(32);
+  auto moves = moves_of(blocks, pages, s.cache.page_bytes());
+  want(moves, page_encoding::bf16);
+  auto engine = cuda::make_stream(cuda::priority::low).value();
+  auto ready = cuda::make_event(cuda::awaited_by::threads).value();
+  // The engine's stream is delayed, and only then writes blocks that have an encoding.
+  must(cudaLaunchHostFunc(
+      engine.get(), [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, nullptr));
+  for (const auto& layer : s.cache.device_view().layers)
+    must(cudaMemsetAsync(layer.base, 0x42, layer.bytes, engine.get()));
+  must(cudaEventRecord(ready.get(), engine.get()));
+  must(s.mover->gather(moves, {ready.get()}));
+  for (const auto& move : moves) {
+    REQUIRE(move.encoding == page_encoding::bf16);
+    bytes decoded(move.page_bytes);
+    REQUIRE(codec::decode({move.page, move.stored_bytes()}, decoded));
+    CHECK(std::ranges::all_of(decoded, [](std::byte b) { return b == std::byte{0x42}; }));
+  }
+}
+
+TEST_CASE("gpu: a mover that does not encode stores pages as they are, and reads encoded ones", "[gpu][encoding]") {
+  TROUPE_NEEDS_GPU();
+  std::mt19937_64 random(10);
+  const cache_shape shape{"", {4, 2, 8, 128, 2, 16}};
+  scene s(shape, 16, {});
+  s.cache.fill(value_kind::normal, random);
+  const auto plain = make_cuda_page_mover(s.cache.device_view(), {.encodes = false}).value();
+  const auto blocks = random_pages(s.cache.device_view(), 16, false, random);
+  const auto pages = s.pages(16);
+  auto moves = moves_of(blocks, pages, s.cache.page_bytes());
+  want(moves, page_encoding::bf16);
+  must(plain->gather(moves));
+  for (const auto& move : moves)
+    CHECK(move.encoding == page_encoding::raw);
+  want(moves, page_encoding::bf16);
+  must(s.mover->gather(moves));
+  must(plain->scatter(moves));
+  for (const auto& move : moves)
+    CHECK(move.verdict == errc::ok);
+  CHECK(s.cache.equal());
+}
+
 TEST_CASE("gpu: concurrent calls with and without encoding do not interfere", "[gpu][encoding]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(5);

@@ -1,5 +1,6 @@
 #include "io/page.hpp"
 #include "tests/catch.hpp"
+#include "tests/integration/metrics_page.hpp"
 #include "tests/integration/slab_editor.hpp"
 #include "tests/integration/support.hpp"
 #include "workload/replay/keys.hpp"
@@ -117,6 +118,10 @@ TEST_CASE("clients on other hosts save and load encoded pages") {
   CHECK(run_replay(scene::play(node.endpoint(), s.trace(), "bf16", true)).count("saved_pages") == block_count);
   CHECK(share(s.totals()) < 0.95);
   check_loaded(run_replay(scene::play(node.endpoint(), s.trace(), "bf16", true)), block_count);
+  // Only what the pages use was sent.
+  const auto sent = sum_of_metric(node, "troupe_remote_bytes_total{direction=\"to_client\"");
+  CHECK(sent > 0.76 * block_count * shape.page_bytes);
+  CHECK(sent < 0.95 * block_count * shape.page_bytes);
   check_loaded(run_replay(scene::play(node.address(), s.trace(), "raw", false)), block_count);
   CHECK(node.stop() == 0);
 }

@@ -16,13 +16,13 @@ std::size_t save(encoding_choice& choice, std::size_t pages, std::size_t order, 
   std::size_t number = 0;
   while (pages > 0) {
     const auto count = std::min(order, pages);
-    const auto tried = choice.next(count);
-    REQUIRE(tried <= count);
+    const auto plan = choice.next(count);
+    REQUIRE(plan.pages <= count);
     std::size_t encoded = 0;
-    for (std::size_t i = 0; i < tried; ++i)
+    for (std::size_t i = 0; i < plan.pages; ++i)
       encoded += one_in == 0 || ++number % one_in != 0 ? 1 : 0;
-    choice.note(tried, encoded);
-    twice += tried - encoded;
+    choice.note(plan, plan.pages, encoded);
+    twice += plan.pages - encoded;
     pages -= count;
   }
   return twice;
@@ -33,18 +33,20 @@ std::size_t save(encoding_choice& choice, std::size_t pages, std::size_t order, 
 TEST_CASE("encoding choice: a few pages are tried, then all are encoded", "[client][encoding]") {
   encoding_choice choice;
   CHECK_FALSE(choice.encodes());
-  CHECK(choice.next(128) == encoding_choice::pages_tried);
-  choice.note(encoding_choice::pages_tried, encoding_choice::pages_tried);
+  const auto first = choice.next(128);
+  CHECK(first.pages == encoding_choice::pages_tried);
+  choice.note(first, first.pages, first.pages);
   CHECK(choice.encodes());
-  CHECK(choice.next(128) == 128);
+  CHECK(choice.next(128).pages == 128);
 }
 
 TEST_CASE("encoding choice: orders of single pages are judged together", "[client][encoding]") {
   encoding_choice choice;
   for (std::size_t i = 0; i < encoding_choice::pages_tried; ++i) {
     CHECK_FALSE(choice.encodes());
-    CHECK(choice.next(1) == 1);
-    choice.note(1, 1);
+    const auto plan = choice.next(1);
+    CHECK(plan.pages == 1);
+    choice.note(plan, 1, 1);
   }
   CHECK(choice.encodes());
 }
@@ -77,6 +79,29 @@ TEST_CASE("encoding choice: after the longest rest, values that have an encoding
   REQUIRE_FALSE(choice.encodes());
   save(choice, encoding_choice::first_rest + 128, 128, 0);
   CHECK(choice.encodes());
+}
+
+TEST_CASE("encoding choice: orders side by side are not judged twice", "[client][encoding]") {
+  encoding_choice choice;
+  const auto first = choice.next(128);
+  const auto second = choice.next(128);
+  choice.note(first, first.pages, 0);
+  // Begun before that judgement: the rest is not made longer by it, nor ended.
+  choice.note(second, second.pages, GENERATE(0U, 8U));
+  CHECK_FALSE(choice.encodes());
+  CHECK(choice.next(encoding_choice::first_rest - 1).pages == 0);
+  const auto third = choice.next(128);
+  CHECK(third.pages == encoding_choice::pages_tried);
+  choice.note(third, third.pages, third.pages);
+  CHECK(choice.encodes());
+}
+
+TEST_CASE("encoding choice: pages that were not stored say nothing", "[client][encoding]") {
+  encoding_choice choice;
+  for (int i = 0; i < 100; ++i)
+    choice.note(choice.next(8), 0, 0);
+  CHECK_FALSE(choice.encodes());
+  CHECK(choice.next(8).pages == 8);
 }
 
 } // namespace client_encoding_choice_test

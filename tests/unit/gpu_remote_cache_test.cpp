@@ -1,11 +1,14 @@
+#include "codec/page_codec.hpp"
 #include "gpu/remote_cache.hpp"
 #include "tests/catch.hpp"
 #include "tests/named_memory.hpp"
+#include "workload/kv_values/kv_values.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -138,6 +141,41 @@ TEST_CASE("Blocks in shared memory are gathered run by run and scattered to the 
   moves = {move_of(page, none)};
   REQUIRE((*cache)->gather(moves, {}));
   CHECK(page == std::vector<std::byte>(32));
+}
+
+TEST_CASE("Encoded pages of a cache in shared memory are those of other movers", "[gpu][encoding]") {
+  std::mt19937_64 random(2);
+  constexpr std::size_t block = 16384;
+  const auto values = workload::make_values(workload::value_kind::normal, 4 * block / 2, random);
+  const shared_memory memory(values);
+  remote_layout layout;
+  layout.memories = {shared_memory_handle{memory.name(), values.size()}};
+  layout.runs = {{0, 0, block, block}};
+  layout.blocks = 4;
+  const auto cache = open_remote_cache(layout);
+  REQUIRE(cache);
+  std::vector<std::byte> page(block);
+  std::vector moves{move_of(page, {2})};
+  moves[0].encoding = page_encoding::bf16;
+  REQUIRE((*cache)->gather(moves, {}));
+  REQUIRE(moves[0].encoding == page_encoding::bf16);
+  const auto stored = std::span(page).first(moves[0].stored_bytes());
+  CHECK(moves[0].checksum == io::checksum_of(stored));
+  std::vector<std::byte> decoded(block);
+  REQUIRE(codec::decode(stored, decoded));
+  CHECK(std::ranges::equal(decoded, std::span(values).subspan(2 * block, block)));
+  moves[0].block = 0;
+  REQUIRE((*cache)->scatter(moves, {}));
+  CHECK(moves[0].verdict == errc::ok);
+  auto after = values;
+  std::ranges::copy(decoded, after.begin());
+  CHECK(memory.read(values.size()) == after);
+  page[0] ^= std::byte{1};
+  moves[0].checksum = io::checksum_of(stored); // no encoder wrote it
+  moves[0].block = 1;
+  REQUIRE((*cache)->scatter(moves, {}));
+  CHECK(moves[0].verdict == errc::corrupt);
+  CHECK(memory.read(values.size()) == after);
 }
 
 TEST_CASE("Shared memory that has shrunk makes the call fail", "[gpu]") {

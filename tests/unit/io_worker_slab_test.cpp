@@ -61,6 +61,22 @@ TEST_CASE("io worker: what is behind an encoded page in its frame is not written
   CHECK(w.state.stats().written_bytes == io::slot_bytes(0));
 }
 
+TEST_CASE("io worker: a store of whole slots gets zeroes behind an encoded page", "[io_worker_state][encoding]") {
+  auto how = worker::rules();
+  how.whole_slots = true;
+  worker w(how);
+  const auto placed = w.reply(w.place({w.page(9)}));
+  const std::span<std::byte> frame(w.memory[0].data() + placed.frames[0].offset, slot_bytes);
+  std::ranges::fill(frame, std::byte{0x55});
+  const io::stored_payload stored{page_encoding::bf16, 0, {}}; // a slot has room for one block
+  io::seal_page(frame, {{1, 2}, w.page(9).key, 0, w.page(9).where, slot_bytes - io::page_header_bytes}, stored);
+  CHECK(w.fill(placed.pin, {errc::ok}) == codes{errc::ok});
+  w.pass_checks();
+  REQUIRE(w.requests.size() == 1);
+  CHECK(w.requests[0].length == slot_bytes);
+  CHECK(std::ranges::all_of(frame.subspan(io::page_header_bytes), [](std::byte b) { return b == std::byte{0}; }));
+}
+
 TEST_CASE("io worker: a fence refuses older generations permanently", "[io_worker_state]") {
   worker w;
   const auto id = w.fence({{3, 4}, {99, 1}});

@@ -97,6 +97,15 @@ struct harness {
 
 } // namespace
 
+TEST_CASE("bytes that pages have less than slots are not counted as sent") {
+  harness d;
+  const auto job = d.begin_fetch(2, 77);
+  d.state.on_shortened(job, 100);
+  d.state.on_shortened(job + 1, 100); // another one, which has ended
+  d.state.on_moved(job, {}, start);
+  CHECK(d.state.take_counts().put_bytes == 2 * frame_size - 100);
+}
+
 TEST_CASE("a fetch is answered when its pages are in the memory of the client, and not before") {
   harness d;
   const auto job = d.begin_fetch(2, 77);

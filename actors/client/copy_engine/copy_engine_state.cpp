@@ -271,24 +271,29 @@ void copy_engine_state::add_whole_pages(work& job, const copy_order& order) cons
   }
 }
 
-std::size_t copy_engine_state::choose_encoding(work& job) {
+encoding_choice::plan copy_engine_state::choose_encoding(work& job) {
   if (!encodes_)
-    return 0;
-  std::size_t tried = 0;
+    return {};
+  encoding_choice::plan out;
   {
     const std::lock_guard guard(mutex_);
-    tried = choice_.next(job.moves.size());
+    out = choice_.next(job.moves.size());
   }
-  for (std::size_t i = 0; i < tried; ++i)
+  for (std::size_t i = 0; i < out.pages; ++i)
     job.moves[i].encoding = page_encoding::bf16;
-  return tried;
+  return out;
 }
 
-void copy_engine_state::note_encoding(const work& job, std::size_t tried) {
-  const auto of_those = std::span(job.moves).first(tried);
-  const auto encoded = std::ranges::count_if(of_those, [](const auto& x) { return x.encoding != page_encoding::raw; });
+void copy_engine_state::note_encoding(const work& job, const encoding_choice::plan& plan) {
+  std::size_t stored = 0;
+  std::size_t encoded = 0;
+  for (std::size_t i = 0; i < plan.pages; ++i)
+    if (job.reply.results[job.positions[i]] == ok_code) {
+      ++stored;
+      encoded += job.moves[i].encoding != page_encoding::raw ? 1 : 0;
+    }
   const std::lock_guard guard(mutex_);
-  choice_.note(tried, static_cast<std::size_t>(encoded));
+  choice_.note(plan, stored, encoded);
 }
 
 void copy_engine_state::seal(const work& job, const copy_order& order, std::size_t move) const {
@@ -305,10 +310,10 @@ result<copy_reply> copy_engine_state::gather(const copy_order& order) {
   if (auto ok = find_events(*job, order); !ok)
     return tl::unexpected(std::move(ok.error()));
   add_whole_pages(*job, order);
-  const auto tried = choose_encoding(*job);
+  const auto plan = choose_encoding(*job);
   if (auto done = carry_out(*job, move_direction::gather); !done)
     return tl::unexpected(std::move(done.error()));
-  note_encoding(*job, tried);
+  note_encoding(*job, plan);
   for (std::size_t i = 0; i < job->moves.size(); ++i)
     if (job->reply.results[job->positions[i]] == ok_code)
       seal(*job, order, i);

@@ -152,8 +152,8 @@ private:
   result<void> find_events(work& job, const copy_order& order) const;
   void add_whole_pages(work& job, const copy_order& order) const;
   /// Decides how many pages of a save are encoded, the first ones, and learns from what became of them.
-  std::size_t choose_encoding(work& job);
-  void note_encoding(const work& job, std::size_t tried);
+  encoding_choice::plan choose_encoding(work& job);
+  void note_encoding(const work& job, const encoding_choice::plan& plan);
   void seal(const work& job, const copy_order& order, std::size_t move) const;
   void ended(owner_id owner);
   /// Registers all extents with frames of the order with the device, or sets the error of the items.

@@ -23,18 +23,25 @@ public:
   static constexpr std::size_t first_rest = 1024;
   static constexpr std::size_t longest_rest = 65536;
 
-  /// The number of the next `pages` that are to be encoded, from the first one on.
-  std::size_t next(std::size_t pages) noexcept {
+  /// How many of the next pages are to be encoded, from the first one on; and the judgement that this follows from.
+  struct plan {
+    std::size_t pages = 0;
+    std::uint64_t judgement = 0;
+  };
+  plan next(std::size_t pages) noexcept {
     if (encodes_)
-      return pages;
+      return {pages, judgements_};
     const auto rested = std::min(rest_, pages);
     rest_ -= rested;
-    return rest_ > 0 ? 0 : std::min(pages, pages_tried);
+    return {rest_ > 0 ? 0 : std::min(pages, pages_tried), judgements_};
   }
 
-  /// What became of pages that were to be encoded.
-  void note(std::size_t tried, std::size_t encoded) noexcept {
-    tried_ += tried;
+  /// What became of the pages of a plan: those that were stored, and those of them that were encoded. Plans of an
+  /// earlier judgement do not count again: orders are carried out side by side.
+  void note(const plan& what, std::size_t stored, std::size_t encoded) noexcept {
+    if (what.judgement != judgements_)
+      return;
+    tried_ += stored;
     encoded_ += encoded;
     if (tried_ < (encodes_ ? pages_judged : pages_tried))
       return;
@@ -45,6 +52,7 @@ public:
       rest_ = next_rest_;
       next_rest_ = std::min(next_rest_ * 4, longest_rest);
     }
+    judgements_ += encodes_ != pays_off || !pays_off ? 1 : 0;
     encodes_ = pays_off;
     tried_ = 0;
     encoded_ = 0;
@@ -55,6 +63,8 @@ public:
 
 private:
   bool encodes_ = false;
+  /// Changes of `encodes_`, and rests.
+  std::uint64_t judgements_ = 0;
   /// Pages that are stored as they are before the next ones are tried.
   std::size_t rest_ = 0;
   std::size_t next_rest_ = first_rest;

@@ -70,15 +70,7 @@ private:
     return move_each(moves, events, [this](const block_move& move, std::byte* block) {
       if (const auto frame = memory_->target(move.block))
         return land(move, *frame);
-      const bool raw = move.encoding == page_encoding::raw;
-      std::vector<std::byte> encoded(raw ? 0 : move.stored_bytes());
-      auto* const stored = raw ? block : encoded.data();
-      const auto sum = copy_and_sum(move.stored_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {
-        std::memcpy(stored + at, move.page + at, bytes);
-        return stored + at;
-      });
-      return (!move.checksum || sum == *move.checksum) &&
-             (raw || codec::decode(encoded, {block, move.page_bytes}).has_value());
+      return fetch_page(move, block);
     });
   }
 

@@ -67,7 +67,12 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
   }
   if (verdict == errc::ok && !frames_.dropped(t.frame)) {
     // What is behind the page belongs to an earlier one, which may be of another rank or namespace.
-    const auto bytes = frames_.bytes(t.frame).first(io::used_bytes(frames_.bytes(t.frame)));
+    auto bytes = frames_.bytes(t.frame);
+    const auto used = io::used_bytes(bytes);
+    if (options_.whole_slots)
+      std::ranges::fill(bytes.subspan(used), std::byte{0});
+    else
+      bytes = bytes.first(used);
     requests_.push_back({io::operation::write, frames_.page(t.frame).where, bytes.data(), bytes.size(),
                          frames_.buffer(t.frame), number, now + options_.deadline_max});
     return;

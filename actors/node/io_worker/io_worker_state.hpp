@@ -41,6 +41,8 @@ struct io_worker_options {
   /// How many slots of the slab the rank can count on, by which its memory is divided; 0: all.
   std::uint64_t expected_slab_slots = 0;
   std::uint64_t slot_bytes = 0;
+  /// Whether slots have to be written to their ends (`io::page_store_traits`).
+  bool whole_slots = false;
   /// Pages live in memory only: there is no store, and nothing is written to disk.
   bool memory_only = false;
   /// A filled page counts as stored only when it is in the slab.

@@ -208,6 +208,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   if (config::keeps_pages_beyond_disk(options))
     out.memory_slots = std::min(frames_max(parts) / ranks + 1, std::numeric_limits<slot_number>::max() - traits.slots);
   rules.slots = traits.slots + out.memory_slots;
+  rules.whole_slots = traits.whole_slots;
   rules.memory_slots = out.memory_slots;
   rules.expected_slab_slots = out.growth ? std::max<std::uint64_t>(traits.slots / ranks, 1) : traits.slots;
   rules.write_eagerly = options.memory.write_back != "on_eviction";
