@@ -80,6 +80,8 @@ struct engine_options {
   std::uint32_t min_load_tokens = 0;
   /// What happens to pages that are only on disk. If a hit is cut, the pages before the cut are loaded.
   disk_hits disk = disk_hits::always;
+  /// The events that are kept for the engine.
+  event_detail events = event_detail::changes;
 };
 
 /// The groups of layers of a model that has several: see `page_group`.

@@ -272,16 +272,42 @@ struct block_holds {
   friend bool operator==(const block_holds&, const block_holds&) = default;
 };
 
-/// A page was added to the cache or removed, as far as this engine knows. For `take_events`.
+/// Which events are kept for `take_events`.
+enum class event_detail : std::uint8_t {
+  /// Pages that this engine has saved, or could not load. With several groups only those of one of them.
+  changes,
+  none,
+  /// All kinds, of all groups: also what lookups have found and missed, and saves that begin.
+  all,
+};
+
+/// Pages of a request were added to the cache or removed, as far as this engine knows. For `take_events`.
 struct cache_event {
-  enum class kind : std::uint8_t { stored, removed, all_cleared };
+  enum class kind : std::uint8_t {
+    stored,
+    removed,
+    all_cleared,
+    /// They are in the cache, on disk only.
+    on_disk,
+    /// They are being saved, and are not in the cache yet. `stored` or `not_saved` follows for each of them, with the
+    /// same `save`, maybe after the end of the request; or neither, after `all_cleared`.
+    saving,
+    /// They were not saved, and may be absent or not.
+    not_saved,
+  };
   kind what = kind::stored;
-  std::string request;
-  std::vector<key_digest> keys;
+  std::string request{};
+  /// Those of the pages; none where the request has ended.
+  std::vector<key_digest> keys{};
   /// The parent of the first key.
-  key_digest parent;
+  key_digest parent{};
   /// Tokens of one key.
   std::uint32_t page_tokens = 0;
+  std::uint32_t group = 0;
+  /// 0: none.
+  store_id save = 0;
+  std::uint32_t first_page = 0;
+  std::uint32_t pages = 0;
 
   friend bool operator==(const cache_event&, const cache_event&) = default;
 };

@@ -159,6 +159,19 @@ result<connector::disk_hits> disk_hits_of(std::uint32_t hits) {
   }
 }
 
+result<connector::event_detail> events_of(std::uint32_t events) {
+  switch (events) {
+  case TROUPE_EVENTS_CHANGES:
+    return connector::event_detail::changes;
+  case TROUPE_EVENTS_NONE:
+    return connector::event_detail::none;
+  case TROUPE_EVENTS_ALL:
+    return connector::event_detail::all;
+  default:
+    return fail(errc::invalid_argument, "engine.events: " + std::to_string(events) + " is not one of TROUPE_EVENTS_…");
+  }
+}
+
 result<bool> flag_of(std::uint32_t x, const char* name) {
   if (x > 1)
     return fail(errc::invalid_argument, std::string(name) + " is " + std::to_string(x) + "; it must be 0 or 1");
@@ -279,6 +292,7 @@ result<engine_terms> engine_of(const troupe_engine* engine) {
   take(to.disk, disk_hits_of(x->disk_hits), same);
   take(to.save_generated, flag_of(x->prompts_only, "engine.prompts_only"), [](bool only) { return !only; });
   take(to.synchronous_loads, flag_of(x->synchronous_loads, "engine.synchronous_loads"), same);
+  take(to.events, events_of(x->events), same);
   take(to.lease, seconds_of(x->lease_seconds, to.lease, "engine.lease_seconds"), same);
   take(to.lookup_patience, seconds_of(x->lookup_patience_seconds, to.lookup_patience, "engine.lookup_patience_seconds"),
        same);

@@ -76,6 +76,10 @@ struct troupe_scheduler : capi::handle {
     std::vector<std::uint8_t> parents;
     std::vector<std::uint32_t> key_ends;
     std::vector<std::uint8_t> keys;
+    std::vector<std::uint32_t> first_pages;
+    std::vector<std::uint32_t> page_counts;
+    std::vector<std::uint32_t> groups;
+    std::vector<std::uint64_t> saves;
   } events;
 
   ~troupe_scheduler() {
@@ -477,12 +481,7 @@ std::int32_t troupe_scheduler_take_events(troupe_scheduler* scheduler, troupe_ev
   return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
     if (auto room = capi::check_room(out, "out"); !room)
       return room;
-    auto& to = x.events;
-    to.requests.clear();
-    to.kinds.clear();
-    to.parents.clear();
-    to.key_ends.clear();
-    to.keys.clear();
+    auto& to = x.events = {};
     troupe_events answer{};
     const auto put = [](const key_digest& key, std::vector<std::uint8_t>& bytes) {
       bytes.resize(bytes.size() + 16);
@@ -495,6 +494,10 @@ std::int32_t troupe_scheduler_take_events(troupe_scheduler* scheduler, troupe_ev
       for (const auto& key : event.keys)
         put(key, to.keys);
       to.key_ends.push_back(static_cast<std::uint32_t>(to.keys.size() / 16));
+      to.first_pages.push_back(event.first_page);
+      to.page_counts.push_back(event.pages);
+      to.groups.push_back(event.group);
+      to.saves.push_back(event.save);
       answer.page_tokens = event.page_tokens;
     }
     answer.count = to.kinds.size();
@@ -504,6 +507,10 @@ std::int32_t troupe_scheduler_take_events(troupe_scheduler* scheduler, troupe_ev
     answer.key_ends = to.key_ends.data();
     answer.keys = to.keys.data();
     answer.key_count = to.keys.size() / 16;
+    answer.first_pages = to.first_pages.data();
+    answer.page_counts = to.page_counts.data();
+    answer.groups = to.groups.data();
+    answer.saves = to.saves.data();
     capi::write(answer, out);
     return {};
   });

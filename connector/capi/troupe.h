@@ -227,6 +227,16 @@ enum {
   TROUPE_DISK_HITS_NEVER = 2
 };
 
+/** The events that `troupe_scheduler_take_events` returns. */
+enum {
+  /** TROUPE_EVENT_STORED for pages that this engine has saved, TROUPE_EVENT_REMOVED for those that it could not load,
+   * TROUPE_EVENT_ALL_CLEARED. With several groups, those of one group. */
+  TROUPE_EVENTS_CHANGES = 0,
+  TROUPE_EVENTS_NONE = 1,
+  /** All TROUPE_EVENT_…, of all groups: also what lookups have found and missed, and saves that begin. */
+  TROUPE_EVENTS_ALL = 2
+};
+
 /** Options in which both halves of one engine must agree. */
 typedef struct troupe_engine {
   uint32_t size;
@@ -260,6 +270,9 @@ typedef struct troupe_engine {
   double lookup_patience_seconds;
   /** The time limit of a load or save. 0: 30. */
   double task_deadline_seconds;
+  /** TROUPE_EVENTS_… */
+  uint32_t events;
+  uint32_t reserved;
 } troupe_engine;
 
 /** The identity of a namespace as 32 hexadecimal digits and a NUL, and the name that it will have. Any two processes of
@@ -437,8 +450,20 @@ typedef struct troupe_worker_output {
   size_t worker_meta_count;
 } troupe_worker_output;
 
-/** Pages that were added to the cache or removed; there may be thousands. */
-enum { TROUPE_EVENT_STORED = 0, TROUPE_EVENT_REMOVED = 1, TROUPE_EVENT_ALL_CLEARED = 2 };
+/** Pages that were added to the cache or removed; there may be thousands. After TROUPE_EVENT_ALL_CLEARED all count as
+ * absent until an event says otherwise: the cache was reset, the node was lost, or more events came than are kept. */
+enum {
+  TROUPE_EVENT_STORED = 0,
+  TROUPE_EVENT_REMOVED = 1,
+  TROUPE_EVENT_ALL_CLEARED = 2,
+  /** They are in the cache, on disk only. */
+  TROUPE_EVENT_ON_DISK = 3,
+  /** They are being saved, and are not in the cache yet. Each of them is stored or not saved later, by an event with the
+   * same number in `saves`, maybe after its request has ended; or neither, after TROUPE_EVENT_ALL_CLEARED. */
+  TROUPE_EVENT_SAVING = 4,
+  /** They were not saved. */
+  TROUPE_EVENT_NOT_SAVED = 5
+};
 
 typedef struct troupe_events {
   uint32_t size;
@@ -454,6 +479,14 @@ typedef struct troupe_events {
   const uint32_t* key_ends;
   const uint8_t* keys;
   size_t key_count;
+  /** The first page of each event, by its position in the request, and the number of pages: as many as keys, but an
+   * event of a request that has ended may have none. */
+  const uint32_t* first_pages;
+  const uint32_t* page_counts;
+  /** With several groups: which one. */
+  const uint32_t* groups;
+  /** Which save, unique for this scheduler; 0: none. */
+  const uint64_t* saves;
 } troupe_events;
 
 /** Waits for the node for `wait_for_node_seconds`. Errors: identity_mismatch and others where the node is reachable and

@@ -10,7 +10,26 @@ namespace {
 using lookup_status = grouped_request::lookup::status;
 using phase_of_request = grouped_request::phase;
 
+/// The group whose events stand for the tokens: the one that needs all of them, if there is one.
+std::uint32_t lead_group(std::span<const page_group> groups) {
+  std::uint32_t out = 0;
+  for (std::uint32_t g = 0; g < groups.size(); ++g)
+    if (groups[g].kind == group_kind::full)
+      out = g;
+  return out;
+}
+
+event_log::source source_of(const grouped_request& x, std::uint32_t group) {
+  return {x.name(), x.keys(), group};
+}
+
 } // namespace
+
+grouped_scheduler_state::grouped_scheduler_state(grouped_options options)
+    : options_(std::move(options)), pace_(options_.pace),
+      events_(
+          {.detail = options_.events, .page_tokens = options_.page_tokens, .lead_group = lead_group(options_.groups)}) {
+}
 
 grouped_request* grouped_scheduler_state::tracker(std::string_view request) {
   const auto i = by_name_.find(request);
@@ -80,6 +99,10 @@ void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_resu
     return;
   const auto asked = found->second;
   lookups_.erase(found);
+  if (answer)
+    events_.leased(asked.group, answer->lease);
+  else
+    events_.lookup_failed(answer.error().code);
   const auto session = sessions_.find(asked.session);
   grouped_request::lookup_part* part = nullptr;
   if (session != sessions_.end() && session->second->search().now == lookup_status::under_way)
@@ -95,6 +118,11 @@ void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_resu
   auto& search = x.search();
   part->answered = true;
   --search.waiting;
+  if (answer && events_.wants_all()) {
+    auto marks = answer->found.items;
+    marks.resize(part->pages.last - part->pages.first, 0);
+    events_.looked_up(source_of(x, asked.group), part->pages.first, marks, answer->on_disk.items);
+  }
   if (!answer || answer->matched == 0)
     return;
   part->lease = answer->lease;
@@ -278,13 +306,15 @@ void grouped_scheduler_state::emit_stores(grouped_request& x, const scheduled_re
   if (!options_.save_generated)
     end = std::min(end, x.prompt_tokens());
   for (auto& store : x.take_stores(part.computed_tokens, end, options_.store_pages_max, options_.store_attempts_max))
-    emit(store, out);
+    emit(x, store, out);
   for (auto& store : x.take_states(part.states, end))
-    emit(store, out);
+    emit(x, store, out);
 }
 
-void grouped_scheduler_state::emit(grouped_request::page_store& store, connector_metadata& out) {
+void grouped_scheduler_state::emit(const grouped_request& x, grouped_request::page_store& store,
+                                   connector_metadata& out) {
   store.op.id = ++last_transfer_;
+  events_.saving(source_of(x, store.op.group), store.op.id, store.pages);
   holds_.hold.insert(holds_.hold.end(), store.op.blocks.begin(), store.op.blocks.end());
   transfers_.emplace(store.op.id, open_transfer{.session = store.op.session,
                                                 .group = store.op.group,
@@ -329,7 +359,7 @@ void grouped_scheduler_state::update_connector_output(const worker_output& outpu
       continue;
     const auto done = std::move(open);
     transfers_.erase(i);
-    finish_transfer(done);
+    finish_transfer(outcome.id, done);
   }
   for (const auto& name : output.received) {
     const bool failed = std::find(output.failed.begin(), output.failed.end(), name) != output.failed.end();
@@ -340,23 +370,26 @@ void grouped_scheduler_state::update_connector_output(const worker_output& outpu
   }
 }
 
-void grouped_scheduler_state::finish_transfer(const open_transfer& done) {
+void grouped_scheduler_state::finish_transfer(store_id id, const open_transfer& done) {
   holds_.release.insert(holds_.release.end(), done.blocks.begin(), done.blocks.end());
   const auto i = sessions_.find(done.session);
-  if (i == sessions_.end())
+  if (i == sessions_.end()) {
+    if (!done.load && events_.wants_all())
+      events_.saved({{}, {}, done.group}, id, done.pages, done.done);
     return;
+  }
   auto& x = *i->second;
-  std::vector<std::uint32_t> good;
-  std::vector<std::uint32_t> bad;
-  for (std::size_t k = 0; k < done.pages.size(); ++k)
-    (done.done[k] != 0 ? good : bad).push_back(done.pages[k]);
   if (done.load) {
+    std::vector<std::uint32_t> bad;
+    for (std::size_t k = 0; k < done.pages.size(); ++k)
+      if (done.done[k] == 0)
+        bad.push_back(done.pages[k]);
     x.load_failed(done.group, bad);
-    add_event(cache_event::kind::removed, x, done.group, bad);
+    events_.not_loaded(source_of(x, done.group), bad);
     return;
   }
   x.stored(done.group, done.pages, done.done);
-  add_event(cache_event::kind::stored, x, done.group, good);
+  events_.saved(source_of(x, done.group), id, done.pages, done.done);
 }
 
 void grouped_scheduler_state::finish_load(grouped_request& x, bool failed, timestamp now) {
@@ -380,29 +413,6 @@ void grouped_scheduler_state::let_go(const std::string& name, timestamp now) {
   drop(session);
 }
 
-void grouped_scheduler_state::add_event(cache_event::kind what, const grouped_request& x, std::uint32_t group,
-                                        std::span<const std::uint32_t> pages) {
-  // One group stands for the tokens: the one that needs all of them, if there is one.
-  std::uint32_t lead = 0;
-  for (std::uint32_t g = 0; g < options_.groups.size(); ++g)
-    if (options_.groups[g].kind == group_kind::full)
-      lead = g;
-  if (group != lead)
-    return;
-  for (std::size_t first = 0; first < pages.size() && events_.size() < options_.events_max;) {
-    auto last = first + 1;
-    while (last < pages.size() && pages[last] == pages[last - 1] + 1)
-      ++last;
-    cache_event event{what, x.name(), {}, {}, options_.page_tokens};
-    for (auto k = first; k < last; ++k)
-      event.keys.push_back(x.keys()[pages[k]]);
-    if (pages[first] > 0)
-      event.parent = x.keys()[pages[first] - 1];
-    events_.push_back(std::move(event));
-    first = last;
-  }
-}
-
 void grouped_scheduler_state::drop(session_id session) {
   const auto i = sessions_.find(session);
   if (i == sessions_.end())
@@ -418,7 +428,7 @@ bool grouped_scheduler_state::reset_cache() {
     if (x->current_phase() == phase_of_request::asking)
       release_leases(*x);
   }
-  events_.push_back({cache_event::kind::all_cleared, {}, {}, {}, options_.page_tokens});
+  events_.clear();
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include "connector/block_keys.hpp"
 #include "connector/groups/grouped_request.hpp"
 #include "connector/groups/page_group.hpp"
+#include "connector/scheduler/event_log.hpp"
 #include "connector/scheduler/load_pace.hpp"
 #include "connector/scheduler/scheduler_rules.hpp"
 #include "connector/types.hpp"
@@ -36,7 +37,7 @@ struct grouped_options {
   duration lookup_patience = std::chrono::seconds(5);
   std::uint32_t store_attempts_max = 3;
   std::uint32_t store_pages_max = 4096;
-  std::size_t events_max = 65536;
+  event_detail events = event_detail::changes;
   bool save_generated = true;
   std::uint32_t min_load_tokens = 0;
   load_pace_options pace{};
@@ -53,7 +54,7 @@ struct grouped_options {
 /// - Loads are between steps only.
 class grouped_scheduler_state final : public scheduler_rules {
 public:
-  explicit grouped_scheduler_state(grouped_options options) : options_(std::move(options)), pace_(options_.pace) {}
+  explicit grouped_scheduler_state(grouped_options options);
 
   void on_new_request(const engine_request& request, timestamp now) override;
   matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
@@ -64,7 +65,7 @@ public:
   connector_metadata build_connector_meta(const scheduler_output& step, timestamp now) override;
   bool request_finished(std::string_view request) override;
   void update_connector_output(const worker_output& output, timestamp now) override;
-  std::vector<cache_event> take_events() override { return std::exchange(events_, {}); }
+  std::vector<cache_event> take_events() override { return events_.take(); }
   bool reset_cache() override;
   block_holds take_block_holds() override { return std::exchange(holds_, {}); }
 
@@ -116,12 +117,10 @@ private:
   void preempt(grouped_request& x);
   void emit_loads(connector_metadata& out, timestamp now);
   void emit_stores(grouped_request& x, const scheduled_request& part, connector_metadata& out);
-  void emit(grouped_request::page_store& store, connector_metadata& out);
-  void finish_transfer(const open_transfer& done);
+  void emit(const grouped_request& x, grouped_request::page_store& store, connector_metadata& out);
+  void finish_transfer(store_id id, const open_transfer& done);
   void finish_load(grouped_request& x, bool failed, timestamp now);
   void let_go(const std::string& name, timestamp now);
-  void add_event(cache_event::kind what, const grouped_request& x, std::uint32_t group,
-                 std::span<const std::uint32_t> pages);
   void drop(session_id session);
 
   grouped_options options_;
@@ -140,7 +139,7 @@ private:
   std::vector<session_id> loads_;
   std::vector<open_load> loading_;
   std::vector<finish_op> finished_;
-  std::vector<cache_event> events_;
+  event_log events_;
   std::vector<scheduler_effect> outbox_;
   block_holds holds_;
   session_id last_session_ = 0;

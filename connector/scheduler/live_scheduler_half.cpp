@@ -86,6 +86,7 @@ std::unique_ptr<scheduler_rules> make_rules(const wanted_rules& wanted, const gr
   options.min_load_tokens = engine.min_load_tokens;
   options.pace.rule = engine.disk;
   options.synchronous_loads = engine.synchronous_loads;
+  options.events = engine.events;
   return std::make_unique<scheduler_state>(options);
 }
 
@@ -105,6 +106,7 @@ std::unique_ptr<scheduler_rules> make_grouped_rules(const wanted_rules& wanted, 
   options.save_generated = engine.save_generated;
   options.min_load_tokens = engine.min_load_tokens;
   options.pace.rule = engine.disk;
+  options.events = engine.events;
   return std::make_unique<grouped_scheduler_state>(std::move(options));
 }
 

@@ -1,11 +1,19 @@
 #include "connector/scheduler/scheduler_state.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 namespace troupe::connector {
 
 namespace {
+
+/// The pages from `first` to before `last`.
+std::vector<std::uint32_t> run_of_pages(std::uint32_t first, std::size_t last) {
+  std::vector<std::uint32_t> out(last - first);
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
 
 using status = request_tracker::lookup::status;
 using stay = request_tracker::stay;
@@ -113,6 +121,10 @@ void scheduler_state::ask(request_tracker& x, timestamp now) {
 }
 
 void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp now) {
+  if (answer)
+    events_.leased(0, answer->lease);
+  else
+    events_.lookup_failed(answer.error().code);
   const auto found = lookups_.find(lookup);
   const auto session = found == lookups_.end() ? sessions_.end() : sessions_.find(found->second);
   if (found != lookups_.end())
@@ -126,6 +138,11 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   auto& x = *session->second;
   auto& search = x.search();
   search.now = status::answered;
+  if (answer && events_.wants_all()) {
+    std::vector<std::uint8_t> marks(search.asked, 0);
+    std::fill_n(marks.begin(), std::min(answer->matched, search.asked), std::uint8_t{1});
+    events_.looked_up(source_of(x), search.matched, marks, answer->on_disk.items);
+  }
   if (!answer || answer->matched == 0)
     return;
   const auto matched = std::min(answer->matched, search.asked);
@@ -309,6 +326,8 @@ void scheduler_state::emit_stores(request_tracker& x, const scheduled_request& p
   for (const auto& range : x.take_stores(end, options_.store_pages_max, options_.store_attempts_max)) {
     auto op = x.make_store(range);
     op.id = ++last_store_;
+    if (events_.wants_all())
+      events_.saving(source_of(x), op.id, run_of_pages(range.first, range.last));
     x.store_opened();
     stores_.emplace(op.id, open_store{x.session(),
                                       x.generation(),
@@ -358,7 +377,7 @@ void scheduler_state::update_connector_output(const worker_output& output, times
       continue;
     const auto done = std::move(open);
     stores_.erase(i);
-    finish_store(done, now);
+    finish_store(outcome.id, done, now);
   }
   // Some workers may report before others, so an error counts in every step.
   if (!output.load_errors.empty()) {
@@ -407,7 +426,7 @@ bool scheduler_state::take_loaded(request_tracker& x) {
   release_or_read_ahead(x);
   const auto failed = x.loaded();
   for (const auto& range : failed)
-    add_event(cache_event::kind::removed, x, range);
+    events_.not_loaded(source_of(x), run_of_pages(range.first, range.last));
   return failed.empty();
 }
 
@@ -433,7 +452,7 @@ void scheduler_state::finish_synchronous_load(request_tracker& x, const open_sto
   drop_if_over(done.session);
 }
 
-void scheduler_state::finish_store(const open_store& done, timestamp now) {
+void scheduler_state::finish_store(store_id id, const open_store& done, timestamp now) {
   const auto i = sessions_.find(done.session);
   if (i == sessions_.end())
     return;
@@ -442,25 +461,8 @@ void scheduler_state::finish_store(const open_store& done, timestamp now) {
     return finish_synchronous_load(x, done, now);
   x.stored(done.first_page, done.stored);
   x.store_closed(done.generation);
-  for (std::uint32_t k = 0; k < done.stored.size();) {
-    auto last = k;
-    while (last < done.stored.size() && done.stored[last] != 0)
-      ++last;
-    if (last > k)
-      add_event(cache_event::kind::stored, x, {done.first_page + k, done.first_page + last});
-    k = last + 1;
-  }
+  events_.saved(source_of(x), id, run_of_pages(done.first_page, done.first_page + done.stored.size()), done.stored);
   drop_if_over(done.session);
-}
-
-void scheduler_state::add_event(cache_event::kind what, const request_tracker& x, const page_range& range) {
-  if (events_.size() >= options_.events_max)
-    return;
-  const auto keys = x.keys().subspan(range.first, range.last - range.first);
-  cache_event event{what, x.name(), {keys.begin(), keys.end()}, {}, page_tokens()};
-  if (range.first > 0)
-    event.parent = x.keys()[range.first - 1];
-  events_.push_back(std::move(event));
 }
 
 void scheduler_state::drop_if_over(session_id session) {
@@ -481,7 +483,7 @@ bool scheduler_state::reset_cache() {
     if (x->current_phase() == request_tracker::phase::asking)
       release_leases(*x);
   }
-  events_.push_back({cache_event::kind::all_cleared, {}, {}, {}, page_tokens()});
+  events_.clear();
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "connector/block_keys.hpp"
 #include "connector/scheduler/doubtful_blocks.hpp"
+#include "connector/scheduler/event_log.hpp"
 #include "connector/scheduler/load_pace.hpp"
 #include "connector/scheduler/request_tracker.hpp"
 #include "connector/scheduler/scheduler_rules.hpp"
@@ -47,8 +48,7 @@ struct scheduler_options {
   std::uint32_t store_attempts_max = 3;
   /// Pages in one store op.
   std::uint32_t store_pages_max = 4096;
-  /// Events kept until they are taken; more are dropped.
-  std::size_t events_max = 65536;
+  event_detail events = event_detail::changes;
   /// Whether pages with tokens that the model has generated are saved.
   bool save_generated = true;
   /// The most leases that are held for the node to read pages that are computed because the disk is slow.
@@ -65,7 +65,8 @@ struct scheduler_options {
 /// up, loaded and saved, and when their blocks are free. Hooks read the answers of lookups that have arrived.
 class scheduler_state final : public scheduler_rules {
 public:
-  explicit scheduler_state(const scheduler_options& options) : options_(options), pace_(options.pace) {}
+  explicit scheduler_state(const scheduler_options& options)
+      : options_(options), pace_(options.pace), events_({.detail = options.events, .page_tokens = page_tokens()}) {}
 
   void on_new_request(const engine_request& request, timestamp now) override;
   matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
@@ -76,7 +77,7 @@ public:
   connector_metadata build_connector_meta(const scheduler_output& step, timestamp now) override;
   bool request_finished(std::string_view request) override;
   void update_connector_output(const worker_output& output, timestamp now) override;
-  std::vector<cache_event> take_events() override { return std::exchange(events_, {}); }
+  std::vector<cache_event> take_events() override { return events_.take(); }
   bool reset_cache() override;
 
   void on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp now) override;
@@ -154,7 +155,7 @@ private:
   /// The engine has taken the blocks of a running request.
   void preempt(request_tracker& x);
   void emit_loads(connector_metadata& out, std::uint32_t step_tokens, timestamp now);
-  void finish_store(const open_store& done, timestamp now);
+  void finish_store(store_id id, const open_store& done, timestamp now);
   void finish_synchronous_load(request_tracker& x, const open_store& done, timestamp now);
   void finish_load(request_tracker& x, timestamp now);
   /// The load has ended: pages that it did not bring are not in the cache. Returns whether it has brought all.
@@ -162,7 +163,7 @@ private:
   /// The engine was notified that it may free the blocks of a finished request.
   void let_go(const std::string& name, timestamp now);
   void learn(const load_times& load, bool whole, timestamp now);
-  void add_event(cache_event::kind what, const request_tracker& x, const page_range& range);
+  static event_log::source source_of(const request_tracker& x) { return {x.name(), x.keys()}; }
   std::uint32_t page_tokens() const noexcept { return options_.keys.block_tokens * options_.keys.blocks_per_page; }
   /// Removes a session that has nothing in progress and that the engine does not have any more.
   void drop_if_over(session_id session);
@@ -190,7 +191,7 @@ private:
   std::vector<finish_op> finished_;
   /// Sessions that were preempted since the last step, with stores that may still read their blocks.
   std::vector<session_id> preempted_;
-  std::vector<cache_event> events_;
+  event_log events_;
   std::vector<scheduler_effect> outbox_;
   session_id last_session_ = 0;
   store_id last_store_ = 0;

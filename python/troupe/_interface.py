@@ -13,7 +13,8 @@ KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
 DISK_HITS_ALWAYS, DISK_HITS_WHEN_FASTER, DISK_HITS_NEVER = 0, 1, 2
 GROUP_FULL, GROUP_WINDOW, GROUP_CHUNK, GROUP_STATE = 0, 1, 2, 3
 NULL_BLOCK = 0xffffffff
-EVENT_STORED, EVENT_REMOVED, EVENT_ALL_CLEARED = 0, 1, 2
+EVENTS_CHANGES, EVENTS_NONE, EVENTS_ALL = 0, 1, 2
+EVENT_STORED, EVENT_REMOVED, EVENT_ALL_CLEARED, EVENT_ON_DISK, EVENT_SAVING, EVENT_NOT_SAVED = range(6)
 TIMEOUT, UNREACHABLE, SHUTTING_DOWN = 15, 17, 18
 
 
@@ -70,7 +71,8 @@ class Engine(Sized):
                 ("keys", c_uint32), ("hash_bytes", c_uint32), ("prompts_only", c_uint32),
                 ("synchronous_loads", c_uint32), ("min_load_tokens", c_uint32), ("disk_hits", c_uint32),
                 ("synchronous_load_seconds", c_double), ("lease_seconds", c_double),
-                ("lookup_patience_seconds", c_double), ("task_deadline_seconds", c_double)]
+                ("lookup_patience_seconds", c_double), ("task_deadline_seconds", c_double), ("events", c_uint32),
+                ("reserved", c_uint32)]
 
 
 class Group(Sized):
@@ -120,7 +122,8 @@ class WorkerOutput(Sized):
 class Events(Sized):
     _fields_ = [("size", c_uint32), ("page_tokens", c_uint32), ("count", c_size_t), ("kinds", c_void_p),
                 ("requests", IdsOut), ("parents", c_void_p), ("key_ends", c_void_p), ("keys", c_void_p),
-                ("key_count", c_size_t)]
+                ("key_count", c_size_t), ("first_pages", c_void_p), ("page_counts", c_void_p), ("groups", c_void_p),
+                ("saves", c_void_p)]
 
 
 class Layer(Structure):
