@@ -185,21 +185,16 @@ class Scheduler(Handle):
         call("troupe_scheduler_worker_output", self.handle, ctypes.byref(output))
 
     def take_events(self):
-        """(kind, request, parent or None, keys, tokens of one key) of each."""
+        """(kind, request, group, first page, pages, save) of each, and the tokens of one page."""
         call("troupe_scheduler_take_events", self.handle, ctypes.byref(self.events))
-        events = self.events
-        if not events.count:
-            return []
-        kinds, keys = ctypes.string_at(events.kinds, events.count), ctypes.string_at(events.keys, 16 * events.key_count)
-        parents = ctypes.string_at(events.parents, 16 * events.count)
-        ends = (ctypes.c_uint32 * events.count).from_address(events.key_ends)
-        out, first = [], 0
-        for i, name in enumerate(taken_ids(events.requests)):
-            own = [keys[16 * k:16 * k + 16] for k in range(first, ends[i])]
-            parent = parents[16 * i:16 * i + 16]
-            out.append((kinds[i], name, parent if any(parent) else None, own, events.page_tokens))
-            first = ends[i]
-        return out
+        events, count = self.events, self.events.count
+        if not count:
+            return [], 0
+        groups, firsts, pages = ((ctypes.c_uint32 * count).from_address(each)
+                                 for each in (events.groups, events.first_pages, events.page_counts))
+        saves = (ctypes.c_uint64 * count).from_address(events.saves)
+        kinds, names = ctypes.string_at(events.kinds, count), taken_ids(events.requests)
+        return list(zip(kinds, names, groups, firsts, pages, saves)), events.page_tokens
 
     def reset_cache(self):
         call("troupe_scheduler_reset_cache", self.handle)

@@ -19,7 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
                                                                KVConnectorRole, KVConnectorWorkerMetadata)
 from vllm.logger import init_logger
 
-from troupe import _groups, _halves, _interface, _kv_shape, _texts
+from troupe import _events, _groups, _halves, _interface, _kv_shape, _texts
 from troupe._library import TroupeError
 from troupe._options import Options
 from troupe._statistics import SchedulerCounters, TroupePromMetrics, TroupeStats
@@ -42,6 +42,9 @@ logger = init_logger("vllm.troupe")
 
 # Interval of the scheduler half's statistics; its hooks run in every step.
 STATISTICS_SECONDS = 1.0
+
+# Requests that have ended, kept for events about them until the next step ends.
+ENDED_MOST = 1024
 
 UNCACHEABLE_NONE, UNCACHEABLE = 0, 1
 
@@ -81,7 +84,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._blocks = kv_cache_config.num_blocks
         self._keys = resolve_keys(self._options.keys, vllm_config)
         self._groups = self._pool = None
-        self._known, self._wants_events, self._held_blocks = {}, False, 0
+        self._known, self._kv_events, self._held_blocks = {}, None, 0
         self._idle = bool(SEVERAL_GROUPS) and not _groups.keeps_states(kv_cache_config)
         if self._idle:
             logger.warning("Troupe: vLLM keeps no states of this model's layers, as prefix caching is off, so nothing is "
@@ -275,8 +278,17 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._zeroes = array("I", bytes(4 * 4096))
         self._step = _interface.Step()
         self._counters, self._counted = SchedulerCounters(), 0.0
-        events = vllm_config.kv_events_config
-        self._wants_events = bool(events and events.enable_kv_cache_events)
+        if _events.wanted(vllm_config):
+            self._init_events(kv_cache_config, hash_tokens)
+
+    def _init_events(self, kv_cache_config, hash_tokens):
+        groups = [((0,), self._block_tokens)]
+        if self._groups is not None:
+            groups = [(group.tables, group.block_tokens) for group in self._groups.groups]
+        self._kv_events = _events.Events(_events.Format(_events.locality(self._options.address)),
+                                         _events.tables(kv_cache_config, groups), hash_tokens)
+        # Requests that have ended since events were taken, and what was taken before their ids were used again.
+        self._ended, self._taken, self._gpu_index = {}, [], None
 
     def on_new_request(self, request):
         if self._half is not None:
@@ -353,9 +365,13 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._take_holds()
 
     def request_finished(self, request, block_ids):
-        self._known.pop(request.request_id, None)
+        known = self._known.pop(request.request_id, None)
         if self._half is None:
             return False, None
+        if self._kv_events is not None and known is not None:
+            if len(self._ended) >= ENDED_MOST:
+                self._collect_events()
+            self._ended[request.request_id] = known
         return self._half.finished(_texts.fitting(request.request_id)), None
 
     def request_finished_all_groups(self, request, block_ids):
@@ -371,25 +387,33 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         return True
 
     def take_events(self):
-        if not self._wants_events or self._half is None:
+        if self._kv_events is None or self._half is None:
             return ()
-        from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
-
-        out = []
-        for kind, _, parent, keys, page_tokens in self._half.take_events():
-            if kind == _interface.EVENT_STORED:
-                out.append(BlockStored(block_hashes=keys, parent_block_hash=parent, token_ids=[],
-                                       block_size=page_tokens, lora_id=None, medium="TROUPE", lora_name=None))
-            elif kind == _interface.EVENT_REMOVED:
-                out.append(BlockRemoved(block_hashes=keys, medium="TROUPE"))
-            else:
-                out.append(AllBlocksCleared())
+        self._collect_events()
+        out, self._taken = self._taken, []
         return out
+
+    def _collect_events(self):
+        index = getattr(self._pool, "cached_block_hash_to_block", None)
+        if index is not self._gpu_index:
+            # vLLM has reset its own prefix cache. Its `AllBlocksCleared`, which names no medium, comes before these.
+            self._gpu_index, self._taken = index, []
+            self._kv_events.forget()
+        events, page_tokens = self._half.take_events()
+        if events:
+            self._taken += self._kv_events.take(events, page_tokens, self._request_of)
+        self._ended.clear()
+
+    def _request_of(self, name):
+        known = self._known.get(name) or self._ended.get(name)
+        return known and known.request
 
     def _asked(self, request, ask, otherwise=None):
         """A request that the library refuses is ignored. The engine continues: input of users must not end it."""
         known = self._known.get(request.request_id)
         if known is None:
+            if self._kv_events is not None and request.request_id in self._ended:
+                self._collect_events()
             known = self._known[request.request_id] = Known(request)
         if known.refused:
             return otherwise
@@ -638,7 +662,8 @@ def engine_options(vllm_config, options, keys, block_tokens, latent):
         disk_hits=DISK_HITS[options.disk_hits],
         synchronous_load_seconds=options.synchronous_load_seconds, lease_seconds=options.lease_seconds,
         lookup_patience_seconds=options.lookup_patience_seconds,
-        task_deadline_seconds=options.task_deadline_seconds)
+        task_deadline_seconds=options.task_deadline_seconds,
+        events=_interface.EVENTS_ALL if _events.wanted(vllm_config) else _interface.EVENTS_NONE)
 
 
 def namespace(vllm_config, options, keys, geometry, *, blocks, layout, name=None):

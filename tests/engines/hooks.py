@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints the time of a step's hooks in Python, in EngineCore and in a worker: many requests with long prompts, all of
-which decode. No engine and no node: objects stand in for vLLM's, and the library is the real one.
+which decode. No engine, and no node unless one is named: objects stand in for vLLM's, and the library is the real one.
 
-hooks.py --library LIBTROUPE.SO [--requests 256] [--tokens 32768] [--steps 300]
+hooks.py --library LIBTROUPE.SO [--requests 256] [--tokens 32768] [--steps 300] [--node ADDRESS] [--events]
 """
 
 import argparse
@@ -22,6 +22,8 @@ def main():
     parser.add_argument("--requests", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--node", help="of a node that saves what is computed")
+    parser.add_argument("--events", action="store_true", help="as with --kv-events-config")
     arguments = parser.parse_args()
     os.environ["TROUPE_LIBRARY"] = str(pathlib.Path(arguments.library).resolve())
     os.environ.setdefault("TROUPE_LOG", "off")
@@ -35,7 +37,10 @@ def main():
     spec = fake_vllm.FullAttentionSpec(block_size=block, heads=1, head_size=16)
     cache = fake_vllm.kv_cache_config(spec, layers=1, blocks=blocks)
     # A port without a listener: halves work as with a node that finds nothing.
-    config = fake_vllm.vllm_config({"troupe.address": "127.0.0.1:9", "troupe.wait_for_node_seconds": -1.0})
+    options = {"troupe.address": "127.0.0.1:9", "troupe.wait_for_node_seconds": -1.0}
+    if arguments.node:
+        options = {"troupe.address": arguments.node}
+    config = fake_vllm.vllm_config(options, kv_events_config__enable_kv_cache_events=arguments.events)
     memory = ctypes.create_string_buffer(blocks * spec.page_size_bytes)
 
     class tensor(fake_vllm.tensor):
@@ -52,7 +57,7 @@ def main():
     # They fill their blocks in different steps, as requests do that have come at different times.
     requests = [fake_vllm.request(f"cmpl-{number:032}-0", range(arguments.tokens + number % block), block)
                 for number in range(arguments.requests)]
-    first = []
+    first, events = [], 0
     for number, each in enumerate(requests):
         scheduler.on_new_request(each)
         while scheduler.get_num_new_matched_tokens(each, 0)[0] is None:
@@ -61,7 +66,10 @@ def main():
         scheduler.update_state_after_alloc(each, fake_vllm.blocks(*own), 0)
         first.append((each, own, 0, each.num_tokens))
     times = {"EngineCore": [], "worker": []}
-    play(scheduler, worker, fake_vllm.step(new=first), times)
+    events += play(scheduler, worker, fake_vllm.step(new=first), times)
+    for _ in range(100 if arguments.node else 0):  # until all is saved
+        time.sleep(0.1)
+        events += play(scheduler, worker, fake_vllm.step(), times)
     times = {"EngineCore": [], "worker": []}
     for number in range(arguments.steps):
         cached = []
@@ -70,7 +78,9 @@ def main():
             computed = each.num_tokens - 1
             added = [index * per_request + computed // block] if computed % block == 0 else None
             cached.append((each, added, computed, 1))
-        play(scheduler, worker, fake_vllm.step(cached=cached), times)
+        events += play(scheduler, worker, fake_vllm.step(cached=cached), times)
+    if arguments.events:
+        print(f"{events} blocks in events")
     both = [sum(pair) for pair in zip(*times.values())]
     print(f"{arguments.requests} requests of {arguments.tokens} tokens, {arguments.steps} steps, microseconds a step:")
     for name, values in (*times.items(), ("both", both)):
@@ -103,10 +113,11 @@ def play(scheduler, worker, step, times):
     said.finished_sending, said.finished_recving, said.invalid_block_ids = sent, received, errors
     scheduler.update_connector_output(said)
     scheduler.get_kv_connector_stats()
-    scheduler.take_events()
+    events = scheduler.take_events()
     ended = time.perf_counter()
     times["EngineCore"].append(scheduled - began + ended - worked)
     times["worker"].append(worked - scheduled)
+    return sum(len(each.block_hashes) for each in events)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ def main():
         from sglang_experiments import experiments, gaps, lab, wrong
         versions = {}
     else:
+        import event_experiments  # noqa: F401
         import hybrid_experiments  # noqa: F401
         from experiments import experiments, gaps, lab, versions, wrong
 

@@ -46,27 +46,40 @@ class CacheHitSource(str, enum.Enum):
     EXTERNAL_UNSPECIFIED = "external_unspecified"
 
 
-@dataclasses.dataclass
 class event:
-    block_hashes: list = None
-    parent_block_hash: object = None
-    token_ids: list = None
-    block_size: int = 0
-    lora_id: object = None
-    medium: str = ""
-    lora_name: object = None
+    """Without the fields of newer versions."""
+
+    __struct_fields__ = ()
+
+    def __init__(self, **fields):
+        assert set(fields) <= set(self.__struct_fields__), fields
+        self.__dict__.update(fields)
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.__dict__})"
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.__dict__ == other.__dict__
 
 
 class BlockStored(event):
-    pass
+    __struct_fields__ = ("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium",
+                         "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window")
 
 
 class BlockRemoved(event):
+    __struct_fields__ = ("block_hashes", "medium", "group_idx")
+
+
+class AllBlocksCleared(event):
     pass
 
 
-class AllBlocksCleared:
-    pass
+def extra_keys(request, start, end, item):
+    """As vLLM does it, without positions of multimodal items."""
+    keys = [("lora", request.lora_request.name)] if request.lora_request else []
+    keys += [("salt", request.cache_salt)] if request.cache_salt and start == 0 else []
+    return tuple(keys) or None, item
 
 
 class platform:
@@ -104,7 +117,9 @@ def install(several_groups=False):
         "vllm.logger": {"init_logger": logging.getLogger},
         "vllm.platforms": {"current_platform": platform},
         "vllm.v1.metrics.cache_hit_source": {"CacheHitSource": CacheHitSource},
-        "vllm.v1.core.kv_cache_utils": {"DEFAULT_NONE_HASH_SEED": "seed"},
+        "vllm.v1.core.kv_cache_utils": {
+            "DEFAULT_NONE_HASH_SEED": "seed", "generate_block_hash_extra_keys": extra_keys,
+            "maybe_convert_block_hash": lambda said: int.from_bytes(said, "big") & ((1 << 64) - 1)},
     }
     if several_groups:
         members["vllm.distributed.kv_transfer.kv_connector.v1.base"]["KVConnectorTransferResults"] = (

@@ -488,27 +488,6 @@ class scheduling(with_library):
         self.assertEqual(scheduler.get_external_cache_hit_sources(one, 32), {"host": 16, "disk": 16})
         self.assertEqual(scheduler.get_external_cache_hit_sources(one, 0), {})
 
-    def test_events(self):
-        scheduler = self.made()
-
-        def events(handle, out):
-            import struct
-            self.library.ids(out.requests, ["one", "two"])
-            for name, data in (("kinds", b"\0\1"), ("parents", bytes(16) + b"p" * 16), ("keys", b"a" * 16 + b"b" * 32),
-                               ("key_ends", struct.pack("II", 1, 3))):
-                held = _interface.Bytes()
-                self.library.bytes(held, data)
-                setattr(out, name, held.data)
-            out.count, out.key_count, out.page_tokens = 2, 3, 16
-            return 0
-
-        self.library.answers["troupe_scheduler_take_events"] = events
-        stored, removed = scheduler.take_events()
-        self.assertEqual((stored.block_hashes, stored.parent_block_hash, stored.block_size), ([b"a" * 16], None, 16))
-        self.assertEqual((type(removed), removed.block_hashes), (fake_vllm.BlockRemoved, [b"b" * 16] * 2))
-        quiet = self.made(kv_events_config__enable_kv_cache_events=False)
-        self.assertEqual(quiet.take_events(), ())
-
     def test_nothing_is_asked_after_the_end(self):
         scheduler = self.made()
         scheduler.shutdown()
