@@ -29,14 +29,18 @@ KEYS = {
 
 class Options:
     """The values, as attributes. ValueError for an unknown key or invalid value. `where`: the engine's name of its
-    extra config."""
+    extra config; `of_others`: keys that mean nothing to this engine, with the engine that they are for."""
 
-    def __init__(self, extra, where="kv_connector_extra_config"):
+    def __init__(self, extra, where="kv_connector_extra_config", of_others=None):
         said = {key[len("troupe."):]: value for key, value in (extra or {}).items() if key.startswith("troupe.")}
+        of_others = of_others or {}
         for key in said:
+            if key in of_others:
+                raise ValueError(f"{where} has the key 'troupe.{key}', which is for {of_others[key]} alone: leave it "
+                                 "out")
             if key not in KEYS:
                 raise ValueError(f"{where} has the unknown key 'troupe.{key}'; known keys: "
-                                 f"{', '.join('troupe.' + known for known in KEYS)}")
+                                 f"{', '.join('troupe.' + known for known in KEYS if known not in of_others)}")
         for key, (kind, default) in KEYS.items():
             setattr(self, key, _checked(key, kind, said[key]) if key in said else default)
         if not self.address:

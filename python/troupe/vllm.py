@@ -79,7 +79,8 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._half = None
-        self._options = Options(self._kv_transfer_config.kv_connector_extra_config)
+        self._options = Options(self._kv_transfer_config.kv_connector_extra_config,
+                                of_others={"copy_threads": "SGLang"})
         refuse_what_does_not_work(vllm_config, self._options)
         self._blocks = kv_cache_config.num_blocks
         self._keys = resolve_keys(self._options.keys, vllm_config)

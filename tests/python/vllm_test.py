@@ -488,6 +488,13 @@ class scheduling(with_library):
         self.assertEqual(scheduler.get_external_cache_hit_sources(one, 32), {"host": 16, "disk": 16})
         self.assertEqual(scheduler.get_external_cache_hit_sources(one, 0), {})
 
+    def test_options_of_other_engines_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "'troupe.copy_threads', which is for SGLang alone: leave it out"):
+            self.made(extra={"troupe.copy_threads": 4})
+        with self.assertRaisesRegex(ValueError, "unknown key") as refused:
+            self.made(extra={"troupe.copy_thread": 4})
+        self.assertNotIn("copy_threads", str(refused.exception).partition("known keys")[2])
+
     def test_nothing_is_asked_after_the_end(self):
         scheduler = self.made()
         scheduler.shutdown()
