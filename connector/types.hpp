@@ -245,7 +245,7 @@ struct finished_requests {
 /// The result of a store, or of a load with an id, page by page, on one worker.
 struct store_outcome {
   store_id id = 0;
-  /// 1 where the page is in the cache, written now or before; for a load, where its blocks have been filled.
+  /// 1 where the page is in the cache, written now or before, else 0; for a load, see `load_mark`.
   std::vector<std::uint8_t> stored;
 
   friend bool operator==(const store_outcome&, const store_outcome&) = default;

@@ -1,5 +1,7 @@
 #include "connector/wire.hpp"
 
+#include "connector/load_marks.hpp"
+
 #include <xxhash.h>
 
 #include <algorithm>
@@ -272,7 +274,7 @@ result<std::vector<store_outcome>> decode_outcomes(std::span<const std::uint8_t>
   for (auto& x : out) {
     x.id = from.number<store_id>();
     x.stored = from.list<std::uint8_t>();
-    sound = sound && std::all_of(x.stored.begin(), x.stored.end(), [](std::uint8_t s) { return s <= 1; });
+    sound = sound && std::all_of(x.stored.begin(), x.stored.end(), [](std::uint8_t s) { return s <= page_untried; });
   }
   if (!sound || !from.at_end())
     return fail(errc::corrupt, "outcomes of stores: a number is invalid or exceeds the available bytes");

@@ -165,13 +165,14 @@ load_op grouped_request::new_load(std::uint32_t group) const {
   return out;
 }
 
-void grouped_request::load_failed(std::uint32_t group, std::span<const std::uint32_t> pages) {
+void grouped_request::load_failed(std::uint32_t group, std::span<const std::uint32_t> pages, bool distrust) {
   if (phase_ != phase::loading)
     return;
   load_failed_ = load_failed_ || !pages.empty();
   auto& its = pages_[group];
   for (const auto page : pages) {
-    its.distrusted.insert(page);
+    if (distrust)
+      its.distrusted.insert(page);
     // A store from before a preemption may still be reported: its report decides the state of the page.
     if (page < its.states.size() && its.states[page] != page_state::storing) {
       its.states[page] = page_state::unknown;

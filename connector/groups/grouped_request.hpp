@@ -24,7 +24,8 @@ namespace troupe::connector {
 ///     any ──preempted──▶ asking
 ///
 /// After a failed load an engine computes nothing of it: it looks the request up again from its start. So pages that
-/// could not be loaded are left out of later hits of the request (`distrusted`), and it has a limited number of loads.
+/// could not be loaded are left out of later hits of the request (`distrusted`), unless the node was unreachable, and
+/// it has a limited number of loads.
 ///
 /// Pages of attention are stored by the step that fills them, while all their blocks are in the tables: later a window
 /// has gone on. Blocks of a state hold what is running, so states are stored only where the engine offers them.
@@ -107,8 +108,9 @@ public:
   std::vector<load_op> take_loads();
   std::uint32_t load_first() const noexcept { return load_first_; }
   hit_sources load_sources() const noexcept { return sources(load_first_, load_last_); }
-  /// Notes pages of a group that a load did not fill.
-  void load_failed(std::uint32_t group, std::span<const std::uint32_t> pages);
+  /// Notes pages of a group that a load did not fill. `distrust`: later hits of the request are without them, unless
+  /// they are saved again.
+  void load_failed(std::uint32_t group, std::span<const std::uint32_t> pages, bool distrust);
   /// The load has ended; `failed`: some of it failed, whatever pages were noted. Returns whether all of it succeeded.
   bool loaded(bool failed);
 

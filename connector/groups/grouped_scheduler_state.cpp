@@ -1,5 +1,7 @@
 #include "connector/groups/grouped_scheduler_state.hpp"
 
+#include "connector/load_marks.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -346,6 +348,13 @@ bool grouped_scheduler_state::request_finished(std::string_view request) {
 
 // -- reports ----------------------------------------------------------------------------------------------------------
 
+std::uint8_t grouped_scheduler_state::joined(const open_transfer& of, std::uint8_t before, std::uint8_t said) noexcept {
+  if (said == page_filled)
+    return before;
+  // A page that failed on one worker has failed, whatever the others could do.
+  return of.load && said == page_untried && before != page_failed ? page_untried : page_failed;
+}
+
 void grouped_scheduler_state::update_connector_output(const worker_output& output, timestamp now) {
   for (const auto& outcome : output.stores) {
     const auto i = transfers_.find(outcome.id);
@@ -353,8 +362,7 @@ void grouped_scheduler_state::update_connector_output(const worker_output& outpu
       continue;
     auto& open = i->second;
     for (std::size_t k = 0; k < open.done.size(); ++k)
-      if (k >= outcome.stored.size() || outcome.stored[k] == 0)
-        open.done[k] = 0;
+      open.done[k] = joined(open, open.done[k], k < outcome.stored.size() ? outcome.stored[k] : page_failed);
     if (--open.reports_missing > 0)
       continue;
     const auto done = std::move(open);
@@ -381,11 +389,14 @@ void grouped_scheduler_state::finish_transfer(store_id id, const open_transfer& 
   auto& x = *i->second;
   if (done.load) {
     std::vector<std::uint32_t> bad;
+    std::vector<std::uint32_t> untried;
     for (std::size_t k = 0; k < done.pages.size(); ++k)
-      if (done.done[k] == 0)
-        bad.push_back(done.pages[k]);
-    x.load_failed(done.group, bad);
+      if (done.done[k] != page_filled)
+        (done.done[k] == page_untried ? untried : bad).push_back(done.pages[k]);
+    x.load_failed(done.group, bad, true);
+    x.load_failed(done.group, untried, false);
     events_.not_loaded(source_of(x, done.group), bad);
+    events_.not_loaded(source_of(x, done.group), untried);
     return;
   }
   x.stored(done.group, done.pages, done.done);

@@ -118,6 +118,8 @@ private:
   void emit_loads(connector_metadata& out, timestamp now);
   void emit_stores(grouped_request& x, const scheduled_request& part, connector_metadata& out);
   void emit(const grouped_request& x, grouped_request::page_store& store, connector_metadata& out);
+  /// The mark of a page after one more worker has reported it.
+  static std::uint8_t joined(const open_transfer& of, std::uint8_t before, std::uint8_t said) noexcept;
   void finish_transfer(store_id id, const open_transfer& done);
   void finish_load(grouped_request& x, bool failed, timestamp now);
   void let_go(const std::string& name, timestamp now);

@@ -46,8 +46,8 @@ public:
   void saved(const source& of, store_id save, std::span<const std::uint32_t> pages, std::span<const std::uint8_t> done);
   /// These pages could not be loaded.
   void not_loaded(const source& of, std::span<const std::uint32_t> pages);
-  /// The answer to a lookup of pages from `first` on: a mark for each page that is in the cache, and for each that is on
-  /// disk only, as far as that is known.
+  /// The answer to a lookup of pages from `first` on: a mark for each page that is in the cache, and for each that is
+  /// on disk only, as far as that is known.
   void looked_up(const source& of, std::uint32_t first, std::span<const std::uint8_t> found,
                  std::span<const std::uint8_t> on_disk);
   /// A lookup has failed. Without a node nothing can be loaded.

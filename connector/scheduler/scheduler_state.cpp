@@ -371,7 +371,7 @@ void scheduler_state::update_connector_output(const worker_output& output, times
       continue;
     auto& open = i->second;
     for (std::size_t k = 0; k < open.stored.size(); ++k)
-      if (k >= outcome.stored.size() || outcome.stored[k] == 0)
+      if (k >= outcome.stored.size() || outcome.stored[k] != 1)
         open.stored[k] = 0;
     if (--open.reports_missing > 0)
       continue;

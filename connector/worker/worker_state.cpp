@@ -1,6 +1,7 @@
 #include "connector/worker/worker_state.hpp"
 
 #include "base/identifiers.hpp"
+#include "connector/load_marks.hpp"
 #include "messages/answer_codes.hpp"
 
 #include <algorithm>
@@ -81,7 +82,7 @@ void worker_state::begin_load(load_op& op, std::uint64_t ready_event, timestamp 
 void worker_state::refuse_load(load_op& op) {
   std::erase(op.blocks, null_block);
   if (op.id != 0)
-    outcomes_.push_back({op.id, std::vector<std::uint8_t>(op.keys.size(), 0)});
+    outcomes_.push_back({op.id, std::vector<std::uint8_t>(op.keys.size(), takes_tasks() ? page_failed : page_untried)});
   if (op.synchronous()) {
     load_errors_.insert(load_errors_.end(), op.blocks.begin(), op.blocks.end());
     return;
@@ -238,7 +239,7 @@ void worker_state::end_load(const task& t, const result<transfer_result>& outcom
 void worker_state::report_load(const task& t, const result<transfer_result>& outcome) {
   auto& op = stores_.at(t.store);
   for (std::size_t i = 0; i < t.work.keys.size(); ++i)
-    op.stored[t.first + i] = code_at(outcome, i) == errc::ok ? 1 : 0;
+    op.stored[t.first + i] = load_mark_of(code_at(outcome, i));
   end_part(t.store);
 }
 

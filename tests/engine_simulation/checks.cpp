@@ -241,7 +241,7 @@ void checks::reported(const connector::worker_output& output) {
     }
     auto& open = i->second;
     for (std::size_t k = 0; k < open.stored.size(); ++k)
-      if (k >= x.stored.size() || x.stored[k] == 0)
+      if (k >= x.stored.size() || x.stored[k] != 1)
         open.stored[k] = 0;
     if (--open.reports_missing > 0)
       continue;

@@ -184,8 +184,8 @@ bool sim_worker_half::check_synchronous(const connector::store_outcome& x) {
     const auto filled = std::all_of(first, first + per_page, [&](auto block) {
       return block == null_block || std::find(i->filled.begin(), i->filled.end(), block) != i->filled.end();
     });
-    whole = whole && x.stored[k] != 0;
-    if (x.stored[k] != 0 && !filled)
+    whole = whole && x.stored[k] == 1;
+    if (x.stored[k] == 1 && !filled)
       world_.fail("reports", "worker " + std::to_string(worker_) + " reports a page as loaded that is not");
   }
   check_load(*i, !whole);

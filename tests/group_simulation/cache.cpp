@@ -124,6 +124,7 @@ void cache::load(std::uint32_t worker, std::uint32_t group, const transfer_task&
   ++under_way_;
   // Page by page, so that others happen in between; a task may fail as a whole after some of them.
   const auto fails_after = world_.rarely(25) ? world_.random.below(task.keys.size() + 1) : task.keys.size() + 1;
+  const bool lost = fails_after <= task.keys.size() && world_.random.below(2) == 0;
   auto out = std::make_shared<transfer_result>();
   auto time = time_of_transfer();
   const auto per_page = world_.made.blocks_per_page(group);
@@ -134,16 +135,18 @@ void cache::load(std::uint32_t worker, std::uint32_t group, const transfer_task&
       out->results.items.push_back(static_cast<std::uint8_t>(load_page(worker, group, task.keys[i], blocks)));
     });
   }
-  world_.after(time, [this, group, task, out, fails_after, per_page, answer = std::move(answer)] {
+  world_.after(time, [this, group, task, out, fails_after, lost, per_page, answer = std::move(answer)] {
     --under_way_;
     const bool fails = fails_after <= task.keys.size();
     for (std::size_t i = 0; i < task.keys.size(); ++i)
-      if (fails || out->results[i] != 0)
+      if (!lost && (fails || out->results[i] != 0))
         for (std::size_t b = i * per_page; b < (i + 1) * per_page; ++b)
           if (const auto block = task.blocks[b]; block != null_block && pool_.loaded_for(block) != 0)
             on_failed_page(pool_.loaded_for(block), group, task.keys[i]);
-    world_.count(fails ? "load: all failed" : "load");
-    if (fails)
+    world_.count(lost ? "load: node unreachable" : fails ? "load: all failed" : "load");
+    if (lost)
+      answer(fail(errc::unreachable, "the node was lost during a load"));
+    else if (fails)
       answer(fail(errc::timeout, "the load did not end in time"));
     else
       answer(*out);

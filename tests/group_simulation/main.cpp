@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
                                          "load from the start",
                                          "load behind a prefix",
                                          "load: all failed",
+                                         "load: node unreachable",
                                          "load: not found",
                                          "load: damaged",
                                          "request: loaded",

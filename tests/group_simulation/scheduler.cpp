@@ -451,7 +451,8 @@ void scheduler_side::report(const connector::worker_output& output) {
       continue;
     auto& open = i->second;
     for (std::size_t k = 0; k < open.done.size(); ++k)
-      open.done[k] &= outcome.stored[k];
+      if (outcome.stored[k] != 1)
+        open.done[k] = 0;
     if (--open.reports_missing > 0)
       continue;
     if (const auto x = alive_.find(open.life); x != alive_.end())

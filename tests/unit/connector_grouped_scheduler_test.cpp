@@ -274,6 +274,57 @@ TEST_CASE("A page that was not loaded is left out of later hits of its request",
   CHECK(x.ask("b", 13) == matched_tokens{12, true});
 }
 
+TEST_CASE("A page that the node could not be asked for is tried again", "[connector][groups]") {
+  auto options = three_groups();
+  options.workers = 2;
+  harness x(options);
+  const auto meta = x.load_twelve("a");
+  // The first worker says of one page that the node was unreachable, the second of another one that it is damaged.
+  x.report({.stores = {{meta.loads[0].id, {1, 2, 1}}, {meta.loads[1].id, {2}}, {meta.loads[2].id, {1}}}});
+  const bool damaged = GENERATE(false, true);
+  x.report({.received = {"a"},
+            .stores = {{meta.loads[0].id, {1, 1, 1}},
+                       {meta.loads[1].id, {static_cast<std::uint8_t>(damaged ? 0 : 1)}},
+                       {meta.loads[2].id, {2}}},
+            .failed = {"a"}});
+  CHECK_FALSE(x.ask("a", 13).tokens);
+  x.answer(0, {1, 1, 1});
+  x.answer(1, {1, 1, 1});
+  x.answer(2, {1, 1, 1});
+  CHECK(x.ask("a", 13) == matched_tokens{damaged ? 8U : 12U, true});
+}
+
+TEST_CASE("A page that is damaged on one worker is not tried again, whatever the others say", "[connector][groups]") {
+  auto options = three_groups();
+  options.workers = 2;
+  harness x(options);
+  const auto meta = x.load_twelve("a");
+  x.report({.stores = {{meta.loads[0].id, {1, 1, 0}}, {meta.loads[1].id, {2}}, {meta.loads[2].id, {2}}}});
+  x.report({.received = {"a"},
+            .stores = {{meta.loads[0].id, {2, 2, 2}}, {meta.loads[1].id, {2}}, {meta.loads[2].id, {2}}},
+            .failed = {"a"}});
+  x.ask("a", 13);
+  x.answer(0, {1, 1, 1});
+  x.answer(1, {1, 1, 1});
+  x.answer(2, {1, 1, 1});
+  CHECK(x.ask("a", 13) == matched_tokens{8, true});
+}
+
+TEST_CASE("A save of which a worker says no more than that it was not tried has failed", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 13);
+  x.answer(0, {});
+  x.answer(1, {});
+  x.ask("a", 13);
+  x.allocate("a", {}, 0);
+  const auto meta = x.run("a", {{1, 2, 3, 4}, {5, 6, 7, 8}}, 0, 8, 13);
+  REQUIRE(meta.stores.size() == 2);
+  x.report({.stores = {{meta.stores[0].id, {2, 1}}, {meta.stores[1].id, {1, 1}}}});
+  const auto events = x.state.take_events();
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].first_page == 1);
+}
+
 TEST_CASE("A request is not loaded again and again", "[connector][groups]") {
   harness x(three_groups());
   for (int i = 0; i < 3; ++i) {

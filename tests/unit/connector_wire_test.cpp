@@ -41,7 +41,7 @@ connector_metadata whole_metadata() {
 }
 
 std::vector<store_outcome> whole_outcomes() {
-  return {{1, {1, 0, 1, 1}}, {~std::uint64_t{0}, {}}, {3, {0}}};
+  return {{1, {1, 0, 1, 2}}, {~std::uint64_t{0}, {}}, {3, {0}}};
 }
 
 template <class T>
@@ -62,6 +62,7 @@ TEST_CASE("metadata and outcomes survive encoding and decoding", "[connector][wi
   CHECK(decode_metadata(encoded(connector_metadata{})).value() == connector_metadata{});
   CHECK(decode_outcomes(encoded(whole_outcomes())).value() == whole_outcomes());
   CHECK(decode_outcomes(encoded(std::vector<store_outcome>{})).value().empty());
+  CHECK(decode_outcomes(encoded(std::vector<store_outcome>{{1, {3}}})).error().code == errc::corrupt);
 }
 
 TEST_CASE("an output buffer is reused whatever it held", "[connector][wire]") {

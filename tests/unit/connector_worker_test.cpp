@@ -1,3 +1,4 @@
+#include "connector/load_marks.hpp"
 #include "connector/worker/worker_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/connector_support.hpp"
@@ -12,6 +13,9 @@ namespace troupe::test::connector_worker_test {
 namespace {
 
 using connector::cancel_saves;
+using connector::page_failed;
+using connector::page_filled;
+using connector::page_untried;
 using connector::submit_load;
 using connector::submit_save;
 using connector::task_tag;
@@ -554,12 +558,33 @@ TEST_CASE("without a node loads fail at once and nothing is saved until one is a
   CHECK(done.received == names{"a"});
   CHECK(done.failed == names{"a"});
   CHECK(harness.state.take_load_errors() == std::vector<block_id>{10, 11, 40});
-  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0}}, {1, {0}}});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{2, {page_untried}}, {1, {0}}});
   CHECK(harness.state.sessions() == 0);
 
   harness.state.attach({});
   harness.step({.loads = {make_load(7, "a", 2, 10)}});
   CHECK(harness.loads.size() == 1);
+}
+
+TEST_CASE("a load that is reported says whether a page or the node has failed", "[connector]") {
+  worker_harness harness;
+  const auto play = [&](errc code) {
+    auto load = make_load(7, "a", 2, 10);
+    load.id = 3;
+    harness.step({.loads = {load}});
+    harness.end(harness.loads.back(), code);
+    return harness.state.take_store_outcomes();
+  };
+  for (const auto code : {errc::unreachable, errc::shutting_down})
+    CHECK(play(code) == std::vector<store_outcome>{{3, {page_untried, page_untried}}});
+  for (const auto code : {errc::not_found, errc::corrupt, errc::io_error, errc::timeout, errc::slab_damaged})
+    CHECK(play(code) == std::vector<store_outcome>{{3, {page_failed, page_failed}}});
+  CHECK(play(errc::ok) == std::vector<store_outcome>{{3, {page_filled, page_filled}}});
+  harness.state.detach(harness.now);
+  auto load = make_load(7, "a", 1, 10);
+  load.id = 4;
+  harness.step({.loads = {load}});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{4, {page_untried}}});
 }
 
 TEST_CASE("on detaching from the node waiting tasks fail and running tasks end", "[connector]") {
