@@ -56,6 +56,10 @@ class wrong(Exception):
     runs them all without one."""
 
 
+class missing(Exception):
+    """What an experiment needs beside the engine, and is not installed."""
+
+
 def require(holds, sentence):
     if not holds:
         raise wrong(sentence)

@@ -65,6 +65,7 @@ def main():
 
     import engines
     import workplace
+    from experiments import missing
 
     began, library = time.monotonic(), pathlib.Path(arguments.library or "").resolve()
     if arguments.which == "sglang":
@@ -95,6 +96,9 @@ def main():
         try:
             hits, remark = function(one)
             result, remark = ("no" if name.endswith("control") else "yes"), remark
+        except missing as error:
+            print(f"{name:28} {'-':>13}  not played: {error}", flush=True)
+            continue
         except (wrong, RuntimeError) as error:
             hits, result, remark = "-", "FAILED", str(error)
             failed.append(name)
