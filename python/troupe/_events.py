@@ -89,8 +89,7 @@ class Run:
     def __init__(self, form, request, table, hash_tokens, first, last):
         step, tokens = table.block_tokens // hash_tokens, table.block_tokens
         # Of blocks without a hash, as without prefix caching, there is nothing that a router could find.
-        last = min(last, len(request.block_hashes) // step)
-        hashes = form.hashes(request.block_hashes[(first + 1) * step - 1:last * step:step]) if last > first else []
+        hashes = form.hashes(request.block_hashes[(first + 1) * step - 1:last * step:step])
         self.first, self.hashes = first, hashes
         self.parent = form.hashes([request.block_hashes[first * step - 1]])[0] if first and hashes else None
         self.tokens = list(request.all_token_ids[first * tokens:(first + len(hashes)) * tokens])

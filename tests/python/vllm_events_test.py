@@ -231,6 +231,12 @@ class rules(unittest.TestCase):
         self.assertEqual((self.view.there(group=0), self.view.there(group=3), len(self.view.there(group=1))),
                          (set(), set(), 6))
 
+    def test_the_limit_is_for_all_tables_together(self):
+        self.made(limit=8, groups=((_events.Table(0, 4),), (_events.Table(1, 4), _events.Table(2, 4))))
+        self.request("one", range(40))
+        self.take((STORED, "one", 0, 9), (STORED, "one", 0, 9, 0, 1))
+        self.assertEqual(self.events.announced(), 6)
+
     def test_pages_with_gaps_of_one_save(self):
         self.made()
         one = self.request("one", range(30))
