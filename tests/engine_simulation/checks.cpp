@@ -286,15 +286,33 @@ void checks::end_synchronous_load(const open_store& open) {
   }
 }
 
-/// Events about the cache's contents are possible: those keys were to be saved, behind that parent.
+/// Events about the cache's contents are possible: those keys were to be saved, behind that parent. A save that begins
+/// ends once.
 void checks::check_events(const std::vector<connector::cache_event>& events) {
+  using kind = connector::cache_event::kind;
   for (const auto& x : events) {
-    if (x.what == connector::cache_event::kind::all_cleared)
+    if (x.what == kind::all_cleared) {
+      saving_.clear();
+      forgotten_ = last_save_;
       continue;
+    }
+    check_save_events(x);
     const auto known = [&](const key_digest& key) { return cache_.expected(key) != nullptr; };
-    if (x.page_tokens != world_.p.page_tokens() || x.keys.empty() || !std::all_of(x.keys.begin(), x.keys.end(), known))
+    if (x.page_tokens != world_.p.page_tokens() || x.keys.empty() || x.keys.size() != x.pages)
+      fail("events", x.request, "an event names no pages");
+    else if (x.what != kind::removed && !std::all_of(x.keys.begin(), x.keys.end(), known))
       fail("events", x.request, "an event names keys that were never saved");
   }
+}
+
+void checks::check_save_events(const connector::cache_event& x) {
+  const bool begins = x.what == connector::cache_event::kind::saving;
+  last_save_ = std::max(last_save_, x.save);
+  for (auto page = x.first_page; x.save > forgotten_ && page < x.first_page + x.pages; ++page)
+    if (!(begins ? saving_.emplace(x.save, page).second : saving_.erase({x.save, page}) > 0))
+      fail("events", x.request,
+           "page " + std::to_string(page) + " of save " + std::to_string(x.save) +
+               (begins ? " begins twice" : " ends, and has not begun"));
 }
 
 void checks::quiet_moment() {

@@ -6,6 +6,7 @@
 #include "workload/engine_model/engine_model.hpp"
 
 #include <cstdint>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -35,6 +36,8 @@ public:
   void reported(const connector::worker_output& output) override;
 
   void check_events(const std::vector<connector::cache_event>& events);
+  /// Pages of which events say that they are being saved.
+  std::size_t pages_being_saved() const noexcept { return saving_.size(); }
   /// Between steps.
   void quiet_moment();
 
@@ -82,6 +85,7 @@ private:
   void check_blocks();
   void check_loading();
   std::span<const engine::content> page_of(const engine::request& r, std::uint32_t page) const;
+  void check_save_events(const connector::cache_event& x);
   void fail(std::string_view property, const std::string& request, const std::string& text);
 
   world& world_;
@@ -91,6 +95,11 @@ private:
   const sim_scheduler_half& half_;
   std::unordered_map<connector::store_id, open_store> stores_;
   std::unordered_map<connector::session_id, session_record> sessions_;
+  /// By save and page.
+  std::set<std::pair<connector::store_id, std::uint32_t>> saving_;
+  /// Saves up to this one may have been forgotten by an event.
+  connector::store_id forgotten_ = 0;
+  connector::store_id last_save_ = 0;
 };
 
 } // namespace troupe::engine_simulation

@@ -72,6 +72,7 @@ void choose_steps(plan& p) {
   // Results computed from a failed load can be reverted only if nothing else has been scheduled since.
   p.scheduler.synchronous_loads = random.one_in(2) && !engine.async_scheduling;
   p.scheduler.min_load_tokens = random.one_in(4) ? random.number(1, 24) : 0;
+  p.scheduler.events = connector::event_detail::all;
 }
 
 void choose_disk_hits(plan& p) {

@@ -143,6 +143,7 @@ void simulation::check_end() {
   none(engine_->pool().capacity() - engine_->pool().free_blocks(), "blocks that are not free");
   none(scheduler_.tracked_requests(), "requests of the scheduler half");
   none(scheduler_.state().leases_held(), "leases");
+  none(checks_->pages_being_saved(), "pages that events say to be saved");
   for (const auto& x : workers_)
     none(x->state().tasks_outstanding() + x->state().sessions(), "tasks or sessions of a worker half");
   none(cache_.tasks_under_way(), "tasks of the cache");

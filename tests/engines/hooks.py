@@ -7,6 +7,7 @@ hooks.py --library LIBTROUPE.SO [--requests 256] [--tokens 32768] [--steps 300] 
 
 import argparse
 import ctypes
+import hashlib
 import os
 import pathlib
 import sys
@@ -55,7 +56,16 @@ def main():
     scheduler = TroupeConnector(config, KVConnectorRole.SCHEDULER, cache)
 
     # They fill their blocks in different steps, as requests do that have come at different times.
-    requests = [fake_vllm.request(f"cmpl-{number:032}-0", range(arguments.tokens + number % block), block)
+    class request(fake_vllm.request):
+        """Each request has blocks of its own."""
+
+        def append(self, *tokens):
+            before = len(self.block_hashes)
+            super().append(*tokens)
+            for number in range(before, len(self.block_hashes)):
+                self.block_hashes[number] = hashlib.sha256(f"{self.request_id} {number}".encode()).digest()
+
+    requests = [request(f"cmpl-{number:032}-0", range(arguments.tokens + number % block), block)
                 for number in range(arguments.requests)]
     first, events = [], 0
     for number, each in enumerate(requests):
