@@ -98,7 +98,7 @@ class Run:
 
 
 class Events:
-    """What routers were told, and what follows from the library's events. Bounded: by `limit` for blocks that were
+    """What was announced to routers, and what follows from the library's events. Bounded: by `limit` for blocks that were
     announced, and by the engine's own blocks for those that are being saved."""
 
     def __init__(self, form, groups, hash_tokens, limit=LIMIT):

@@ -169,7 +169,7 @@ def kv_events(lab):
     full, whole = FULL // BLOCK, PROMPT // BLOCK
     require(len(first.there()) == full + whole, f"{len(first.there())} blocks of {full + whole} were announced")
     mine, other = usual()[0], engines.random_prompts(8, 1, PROMPT)[0]
-    found = [first.overlap(mine), first.overlap(mine, "tenant"), first.overlap(mine, "nobody"), first.overlap(other)]
+    found = [first.overlap(mine), first.overlap(mine, "tenant"), first.overlap(mine, "other tenant"), first.overlap(other)]
     require(found == [whole * BLOCK, whole * BLOCK, 0, 0], f"the router finds {found} tokens")
 
     (outputs, metrics), (again, _) = lab.start(play_twice, lab.connector(made),

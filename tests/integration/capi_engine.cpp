@@ -81,6 +81,7 @@ struct capi_engine::terms {
     engine.min_load_tokens = shape.min_load_tokens;
     engine.disk_hits = shape.disk_hits;
     engine.synchronous_loads = shape.synchronous_loads ? 1 : 0;
+    engine.events = shape.events;
   }
   terms(const terms&) = delete;
 };

@@ -68,9 +68,10 @@ struct capi_shape {
   std::uint32_t min_load_tokens = 0;
   std::uint32_t disk_hits = TROUPE_DISK_HITS_ALWAYS;
   bool synchronous_loads = false;
-  std::string name;
+  std::uint32_t events = TROUPE_EVENTS_CHANGES;
+  std::string name{};
   std::string model = "test/model";
-  std::string hash_algorithm;
+  std::string hash_algorithm{};
   std::string dtype = "bfloat16";
 
   /// The bytes of one layer's block: two heads of 64 pairs of 2 bytes.

@@ -198,6 +198,36 @@ TEST_CASE("an engine behind the C interface receives cache events and resets its
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("an engine behind the C interface receives all events or none", "[capi]") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), plain_node(scratch)));
+  const auto connection = connect_to(node.address());
+  const auto prompt = prompt_from(78, 50);
+  auto events = sized<troupe_events>();
+  capi_engine silent(connection.get(), {.events = TROUPE_EVENTS_NONE});
+  silent.run("a", prompt_from(79, 50), {1, 2, 3, 4});
+  call(troupe_scheduler_take_events, silent.scheduler(), &events);
+  CHECK(events.count == 0);
+  capi_engine engine(connection.get(), {.events = TROUPE_EVENTS_ALL});
+  const auto taken = [&] {
+    call(troupe_scheduler_take_events, engine.scheduler(), &events);
+    std::vector<std::vector<std::uint64_t>> out;
+    for (std::size_t i = 0; i < events.count; ++i)
+      out.push_back({events.kinds[i], events.first_pages[i], events.page_counts[i], events.groups[i], events.saves[i]});
+    return out;
+  };
+  using list = std::vector<std::vector<std::uint64_t>>;
+  engine.run("a", prompt, {1, 2, 3, 4});
+  CHECK(taken() ==
+        list{{TROUPE_EVENT_REMOVED, 0, 3, 0, 0}, {TROUPE_EVENT_SAVING, 0, 3, 0, 1}, {TROUPE_EVENT_STORED, 0, 3, 0, 1}});
+  auto longer = prompt;
+  longer.insert(longer.end(), 30, 5);
+  CHECK(engine.matched("b", longer) == 48);
+  CHECK(taken() == list{{TROUPE_EVENT_STORED, 0, 3, 0, 0}, {TROUPE_EVENT_REMOVED, 3, 1, 0, 0}});
+  CHECK(capi_engine::try_scheduler(connection.get(), {.events = 3}).code == TROUPE_INVALID_ARGUMENT);
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("a preempted request of an engine behind the C interface loses only its saves", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
