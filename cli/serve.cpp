@@ -13,6 +13,7 @@
 #include "cli/service_manager.hpp"
 #include "cli/signals.hpp"
 #include "cli/version.hpp"
+#include "events/publisher.hpp"
 #include "http/node_http.hpp"
 
 #include <nlohmann/json.hpp>
@@ -23,6 +24,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <random>
 #include <sys/stat.h>
 #include <system_error>
 #include <thread>
@@ -37,6 +39,8 @@ namespace {
 
 /// A running node with its listeners.
 struct served_node {
+  /// Null if events are not published. Destroyed after the node.
+  std::unique_ptr<events::publisher> events{};
   std::unique_ptr<running_node> node;
   /// Null if HTTP is not enabled. Destroyed before the node.
   std::unique_ptr<http::node_http> http;
@@ -106,6 +110,27 @@ std::vector<listener_keeper::file> kept_files(served_node& x) {
   return out;
 }
 
+/// Opens the publisher of events; null if the config has none. A stream of this run has higher numbers than those of
+/// earlier ones, as they begin with the time, and no node makes a million batches in a second.
+result<std::unique_ptr<events::publisher>> open_events(const config::node_config& options) {
+  const auto& x = options.events;
+  if (!x.publishes())
+    return nullptr;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::random_device entropy;
+  events::publisher_options wanted{x.endpoint, x.replay_endpoint, x.queue_batches, {}};
+  wanted.rules.topic = x.topic;
+  wanted.rules.node = options.node_name;
+  wanted.rules.first_number = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count())
+                              << 20U;
+  wanted.rules.seed = (std::uint64_t{entropy()} << 32U) | entropy();
+  wanted.rules.details_max = x.memory_bytes;
+  wanted.rules.kept_batches = x.buffer_batches;
+  wanted.rules.kept_bytes = x.buffer_bytes;
+  wanted.rules.heartbeat = x.heartbeat;
+  return events::publisher::open(wanted);
+}
+
 result<served_node> start(caf::actor_system& system, const config::node_config& options) {
   served_node out;
   // Checks that fail fast come first: slabs may take long, and stay on the disk.
@@ -113,17 +138,26 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   if (!ports)
     return tl::unexpected<error>(ports.error());
   std::unique_ptr<lmcache::listener> lmcache_listener;
-  std::shared_ptr<lmcache::counters> lmcache_counts;
+  node_protocols protocols;
   if (options.lmcache.enabled) {
-    lmcache_counts = std::make_shared<lmcache::counters>();
-    auto prepared = lmcache_service::prepare(options.lmcache, lmcache_counts);
+    protocols.lmcache = std::make_shared<lmcache::counters>();
+    auto prepared = lmcache_service::prepare(options.lmcache, protocols.lmcache);
     if (!prepared)
       return tl::unexpected<error>(prepared.error());
     lmcache_listener = std::move(*prepared);
   }
   if (auto free = check_listeners(options); !free)
     return tl::unexpected<error>(free.error());
-  auto node = start_node(system, options, lmcache_counts);
+  auto publisher = open_events(options);
+  if (!publisher)
+    return tl::unexpected<error>(publisher.error());
+  out.events = std::move(*publisher);
+  if (out.events) {
+    protocols.feed = out.events->input();
+    protocols.events = out.events->counts();
+    out.events->serve();
+  }
+  auto node = start_node(system, options, std::move(protocols));
   if (!node)
     return tl::unexpected<error>(node.error());
   out.node = std::move(*node);
@@ -222,6 +256,11 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
   if (x.lmcache) {
     ready["lmcache"] = {{"host", options.lmcache.host}, {"port", x.lmcache->port()}};
     logger->info("LMCache's clients are served on {}:{}", options.lmcache.host, x.lmcache->port());
+  }
+  if (x.events) {
+    ready["events"] = {{"endpoint", x.events->endpoint()}, {"replay_endpoint", x.events->replay_endpoint()}};
+    logger->info("events are published at {}, missed ones are sent again at {}", x.events->endpoint(),
+                 x.events->replay_endpoint().empty() ? "no endpoint" : x.events->replay_endpoint());
   }
   logger->info("opened: {}", say_opened(x, options));
   // The log up to here is written before the line, for its readers.

@@ -78,6 +78,25 @@ bool is_host_name_or_none(std::string_view x) {
   return x.empty() || is_host_name(x);
 }
 
+bool is_zmq_endpoint(std::string_view x) {
+  constexpr std::string_view ipc = "ipc://";
+  constexpr std::string_view tcp = "tcp://";
+  // The length of a path that a Unix socket can have.
+  if (x.empty() || (x.starts_with("ipc:///") && x.size() - ipc.size() < 108))
+    return true;
+  const auto colon = x.rfind(':');
+  if (!x.starts_with(tcp) || colon < tcp.size())
+    return false;
+  auto host = x.substr(tcp.size(), colon - tcp.size());
+  if (host.starts_with('[') && host.ends_with(']'))
+    host = host.substr(1, host.size() - 2);
+  const auto port = x.substr(colon + 1);
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const bool is_port = !port.empty() && port.size() <= 5 && std::ranges::all_of(port, is_digit) &&
+                       std::stoul(std::string(port)) <= 65535;
+  return is_port && (host == "*" || is_host_name(host));
+}
+
 bool are_host_names(std::string_view x) {
   while (!x.empty()) {
     const auto comma = std::min(x.find(','), x.size());
@@ -120,6 +139,8 @@ const text plain_name{"name", "a name of 1 to 64 letters, digits, '-', '_' and '
                       is_plain_name};
 const text host_name{"host", "the name or address of a host", is_host_name, host_advice};
 const text host_name_or_none{"host", "the name or address of a host, or nothing", is_host_name_or_none, host_advice};
+const text zmq_endpoint{
+    "endpoint", "an endpoint as \"tcp://127.0.0.1:5557\" or \"ipc:///run/troupe/events\", or nothing", is_zmq_endpoint};
 const text host_names{"hosts", "names or addresses of hosts, separated by commas", are_host_names};
 const text any_path{"path", "a path", is_path, path_advice};
 const text path_below{"relative path", "a relative path below data_dir, without \"..\"", is_path_below, path_advice};

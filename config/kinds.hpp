@@ -75,6 +75,8 @@ extern const text some_text;
 /// Text that can be the name of a file and the value of a metric's label.
 extern const text plain_name;
 extern const text host_name;
+/// `tcp://HOST:PORT`, `ipc://PATH` with an absolute path, or empty.
+extern const text zmq_endpoint;
 /// The name or address of a host, or empty.
 extern const text host_name_or_none;
 /// None, or several of them separated by commas.

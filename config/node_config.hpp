@@ -190,6 +190,24 @@ struct lmcache_config {
   friend bool operator==(const lmcache_config&, const lmcache_config&) = default;
 };
 
+/// What the node publishes about its pages, for routers.
+struct events_config {
+  /// ZeroMQ endpoints; empty: nothing is published, and missed batches cannot be requested.
+  std::string endpoint;
+  std::string replay_endpoint;
+  std::string topic = "kv@{node}@{model}";
+  /// For tokens and extra keys, which a snapshot needs.
+  std::uint64_t memory_bytes = 256 * mebibyte;
+  std::uint32_t buffer_batches = 10000;
+  std::uint64_t buffer_bytes = 64 * mebibyte;
+  /// Batches that wait for one subscriber.
+  std::uint32_t queue_batches = 1000;
+  duration heartbeat = std::chrono::seconds{10};
+
+  bool publishes() const noexcept { return !endpoint.empty(); }
+  friend bool operator==(const events_config&, const events_config&) = default;
+};
+
 /// A listener for handshakes only. Limits are those of `http`.
 struct handshake_http_config : http_listener_config {
   handshake_http_config() { port = 18010; }
@@ -455,6 +473,7 @@ struct node_config {
   http_config http;
   hf3fs_config hf3fs;
   lmcache_config lmcache;
+  events_config events;
   handshake_config handshake;
   storage_config storage;
   memory_config memory;

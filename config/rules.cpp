@@ -47,6 +47,15 @@ bool is_loopback(std::string_view host) {
   return host == "localhost" || host == "::1" || (host.starts_with("127.") && is_ipv4);
 }
 
+/// The host of `tcp://HOST:PORT`.
+std::string_view host_of_endpoint(std::string_view endpoint) {
+  constexpr std::string_view scheme = "tcp://";
+  if (!endpoint.starts_with(scheme))
+    return {};
+  const auto host = endpoint.substr(scheme.size(), endpoint.rfind(':') - scheme.size());
+  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+}
+
 class checker {
 public:
   checker(const node_config& config, std::vector<problem>& problems)
@@ -115,6 +124,7 @@ private:
     check_server(server_of(config_.handshake.http, config_.http.limits), "handshake.http");
     check_hf3fs();
     check_lmcache();
+    check_events();
     const auto& x = config_.handshake;
     demand(x.ttl_default <= x.ttl_max, "handshake.ttl_default", "must not be above handshake.ttl_max",
            {"handshake.ttl_max"});
@@ -142,6 +152,23 @@ private:
            "is \"" + huge + "\", and with io.engine \"" + config_.io.engine +
                "\" the memory is in /dev/shm, which has no reserved huge pages: use \"auto\"",
            {"io.engine"});
+  }
+
+  void check_events() {
+    const auto& x = config_.events;
+    const auto check = [&](const std::string& endpoint, std::string_view path) {
+      demand(endpoint.empty() || endpoint.starts_with("ipc://") || is_loopback(host_of_endpoint(endpoint)), path,
+             "\"" + endpoint +
+                 "\" can be reached by other machines, and events contain the tokens of prompts: use "
+                 "\"tcp://127.0.0.1:…\" or \"ipc://…\", and an encrypted tunnel to other machines");
+    };
+    check(x.endpoint, "events.endpoint");
+    check(x.replay_endpoint, "events.replay_endpoint");
+    demand(x.replay_endpoint.empty() || x.publishes(), "events.replay_endpoint",
+           "has no effect without events.endpoint: set both, or none", {"events.endpoint"});
+    demand(x.endpoint.empty() || x.endpoint != x.replay_endpoint || x.endpoint.ends_with(":0"),
+           "events.replay_endpoint", "is the same as events.endpoint: it needs a port or path of its own",
+           {"events.endpoint"});
   }
 
   void check_server(const http_config& h, const std::string& at) {

@@ -189,6 +189,24 @@ void describe(Visitor& v, lmcache_config& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, events_config& c) {
+  v.field("endpoint", c.endpoint, zmq_endpoint,
+          "Where events are published: `tcp://127.0.0.1:5557` or `ipc:///run/troupe/events`. Empty: nowhere.");
+  v.field("replay_endpoint", c.replay_endpoint, zmq_endpoint,
+          "Where subscribers request events that they missed, and snapshots. Empty: nowhere.");
+  v.field("topic", c.topic, some_text, "The topic of events; `{node}` and `{model}` are replaced.");
+  v.field("memory_bytes", c.memory_bytes, size{0, tebibyte},
+          "Limit of the tokens that are kept for snapshots; pages beyond it are left out of these.");
+  v.field("buffer_batches", c.buffer_batches, whole{1, 1U << 20U},
+          "Batches that are kept for subscribers that missed them; who misses more gets a snapshot.");
+  v.field("buffer_bytes", c.buffer_bytes, size{mebibyte, tebibyte}, "Limit of these batches.");
+  v.field("queue_batches", c.queue_batches, whole{1, 1U << 20U},
+          "Batches that may wait for one subscriber; a slower one loses batches.");
+  v.field("heartbeat", c.heartbeat, time_span{10 * millisecond, 1 * hour},
+          "The time without events after which an empty batch is published, so that a lost one is noticed.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, handshake_http_config& c) {
   v.field("enabled", c.enabled, flag{},
           "Whether handshakes are served on a port of their own, and on no other, so that they share none with a "
@@ -543,6 +561,7 @@ void describe(Visitor& v, node_config& c) {
   v.group("http", c.http, "The HTTP server, for authorized clients on any host.");
   v.group("hf3fs", c.hf3fs, "Metadata service for engines that keep slab files of their own, over HTTP.");
   v.group("lmcache", c.lmcache, "A replacement of LMCache's server, for LMCache's own clients.");
+  v.group("events", c.events, "What the node publishes about its pages over ZeroMQ, for routers.");
   v.group("handshake", c.handshake,
           "The directory in which engines publish the metadata that their peers need to connect.");
   v.group("storage", c.storage, "The slab files that hold the pages.");

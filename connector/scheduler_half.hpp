@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "connector/types.hpp"
+#include "messages/event_messages.hpp"
 
 #include <cstdint>
 #include <span>
@@ -60,6 +61,13 @@ public:
 
   /// Events since the last call.
   virtual std::vector<cache_event> take_events() = 0;
+
+  /// Whether the node publishes events, so that descriptions of pages are useful.
+  virtual bool wants_descriptions() const { return false; }
+
+  /// What the node's events say about pages that were stored or found. A hint: ignored without a node that wants it, or
+  /// if too many are in progress.
+  virtual void describe(page_descriptions) {}
 
   /// The number of workers that have to name a request before it counts as finished.
   virtual std::uint32_t get_finished_count() const = 0;

@@ -121,6 +121,8 @@ admin_options node_http::admin_of(caf::actor_system& system, const node_services
                  source_of(services.condition, services.memory, services.disk), source_of_log()};
   if (services.lmcache)
     out.metrics.push_back(source_of_lmcache(services.lmcache));
+  if (services.events)
+    out.metrics.push_back(source_of_events(services.events));
   if (services.directory)
     out.metrics.push_back(source_of(system, services.directory));
   return out;

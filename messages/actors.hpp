@@ -3,6 +3,7 @@
 #include "base/namespace_spec.hpp"
 #include "messages/allocator_messages.hpp"
 #include "messages/cluster_messages.hpp"
+#include "messages/event_messages.hpp"
 #include "messages/handshake_messages.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/metrics_messages.hpp"
@@ -103,21 +104,20 @@ using registry_actor = caf::typed_actor<
     caf::replies_to<restore_request>::with<result_codes>, caf::replies_to<drop_restored_request>::with<result_codes>,
     caf::replies_to<restored_atom>::with<restore_report>, caf::replies_to<reuse_request>::with<reuse_reply>,
     /// From this node's cluster actor; clients do not send it.
-    caf::replies_to<learn_request>::with<void>,
+    caf::replies_to<learn_request>::with<void>, caf::replies_to<describe_pages_request>::with<result_codes>,
     /// From the shard's store, through the shard itself: a batch of changes is durable, or has failed.
     caf::reacts_to<written_atom, std::uint8_t, std::string>>;
 
 /// One shard, as an attached client sees it: requests on keys, for itself, in the namespace that it attached to.
-using client_shard_actor =
-    caf::typed_actor<caf::replies_to<match_request>::with<match_reply>,
-                     caf::replies_to<locate_request>::with<locate_reply>, caf::replies_to<release_request>::with<void>,
-                     caf::replies_to<renew_request>::with<void>, caf::replies_to<reserve_request>::with<reserve_reply>,
-                     caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
-                     caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
-                     caf::replies_to<invalidate_request>::with<finish_reply>,
-                     caf::replies_to<stats_atom>::with<registry_stats>,
-                     /// From another node.
-                     caf::replies_to<reuse_request>::with<reuse_reply>>;
+using client_shard_actor = caf::typed_actor<
+    caf::replies_to<match_request>::with<match_reply>, caf::replies_to<locate_request>::with<locate_reply>,
+    caf::replies_to<release_request>::with<void>, caf::replies_to<renew_request>::with<void>,
+    caf::replies_to<reserve_request>::with<reserve_reply>,
+    caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
+    caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
+    caf::replies_to<invalidate_request>::with<finish_reply>, caf::replies_to<stats_atom>::with<registry_stats>,
+    /// From another node.
+    caf::replies_to<reuse_request>::with<reuse_reply>, caf::replies_to<describe_pages_request>::with<result_codes>>;
 
 /// Adds slots to a rank in a slab file that grows: this number, if there is disk space for them. Returns the new total.
 using slab_grower_actor =
@@ -235,7 +235,9 @@ using lookup_actor =
                      /// Keep these keys of an `each` lookup, which count as used, and release the others.
                      caf::replies_to<retain_atom, ticket, packed<key_digest>>::with<void>,
                      caf::replies_to<bind_atom, lookup_binding>::with<void>, caf::replies_to<unbind_atom>::with<void>,
-                     caf::replies_to<stats_atom>::with<registry_stats>, caf::reacts_to<caf::tick_atom>>;
+                     caf::replies_to<stats_atom>::with<registry_stats>,
+                     /// Passes descriptions of pages on to the node. limit_exceeded where too many are under way.
+                     caf::replies_to<page_descriptions>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// Counters and histograms of a node.
 using metrics_actor =

@@ -72,18 +72,20 @@ struct client_limits {
 /// The handles are for this client only: they serve it alone, and end with it.
 struct attach_reply {
   owner_id owner = 0;
-  std::string node_name;
+  std::string node_name{};
   /// The digest of the whole spec, including its salt.
-  namespace_id ns_id;
+  namespace_id ns_id{};
   /// Without its salt, which is secret.
-  namespace_spec ns;
-  client_limits limits;
+  namespace_spec ns{};
+  client_limits limits{};
   /// The memory that pages are gathered into and scattered from.
-  arena_info arena;
-  std::vector<client_shard_actor> shards;
-  std::vector<rank_endpoint> ranks;
+  arena_info arena{};
+  std::vector<client_shard_actor> shards{};
+  std::vector<rank_endpoint> ranks{};
   /// Null where there are no other nodes.
   client_cluster_actor cluster{};
+  /// The node publishes events, and so wants to know what they should say about the client's pages.
+  bool wants_descriptions = false;
 };
 
 /// What a save or load coordinator needs of its node.
@@ -108,6 +110,7 @@ struct lookup_binding {
   std::vector<client_shard_actor> shards;
   /// Fetches missing pages from peers; null if there are none.
   client_cluster_actor cluster{};
+  bool wants_descriptions = false;
 };
 
 /// A client's actors for one rank.

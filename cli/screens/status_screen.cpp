@@ -221,6 +221,17 @@ void add_lmcache(screen& to, const json& x) {
   }
 }
 
+void add_events(screen& to, const json& x) {
+  if (!x.contains("events"))
+    return;
+  to.add("");
+  auto text = counted_at(x, {"events", "subscribers"}) + " subscribers, " + counted_at(x, {"events", "pages"}) +
+              " pages published, last batch " + std::to_string(whole_at(x, {"events", "last_batch"}));
+  if (whole_at(x, {"events", "dropped_batches"}) > 0)
+    text += ", " + counted_at(x, {"events", "dropped_batches"}) + " batches dropped for slow subscribers";
+  to.add("events", text);
+}
+
 } // namespace
 
 bool is_status(const json& x) {
@@ -238,6 +249,7 @@ std::string status_screen(const json& status, std::size_t columns) {
   add_namespaces(out, status);
   add_clients(out, status);
   add_lmcache(out, status);
+  add_events(out, status);
   return std::move(out).text();
 }
 

@@ -1,6 +1,7 @@
 #include "base/message_digest.hpp"
 #include "connector/capi/connection.hpp"
 #include "connector/capi/conversions.hpp"
+#include "connector/capi/descriptions.hpp"
 #include "connector/capi/statistics.hpp"
 #include "connector/pages/page_pool.hpp"
 
@@ -190,6 +191,33 @@ std::int32_t troupe_pages_exist(troupe_pages* pages, const std::uint8_t* keys, s
     if (!limit)
       return tl::unexpected(limit.error());
     *found = x.pool->exist(*digests, *limit);
+    return {};
+  });
+}
+
+std::int32_t troupe_pages_wants_descriptions(troupe_pages* pages, std::uint32_t* wanted, troupe_error* error) {
+  return with_pool(pages, error, [&](troupe_pages& x) -> result<void> {
+    if (wanted == nullptr)
+      return fail(errc::invalid_argument, "wanted is NULL");
+    *wanted = x.pool->wants_descriptions() ? 1 : 0;
+    return {};
+  });
+}
+
+std::int32_t troupe_pages_describe(troupe_pages* pages, const troupe_descriptions* descriptions, troupe_error* error) {
+  return with_pool(pages, error, [&](troupe_pages& x) -> result<void> {
+    const auto given = capi::read_descriptions(descriptions);
+    if (!given)
+      return tl::unexpected(given.error());
+    if (!x.pool->wants_descriptions() || given->count == 0)
+      return {};
+    const auto keys = x.keys_of(given->keys, given->count);
+    if (!keys)
+      return tl::unexpected(keys.error());
+    auto copied = capi::descriptions_of(*given, *keys);
+    if (!copied)
+      return tl::unexpected(copied.error());
+    x.pool->describe(std::move(*copied));
     return {};
   });
 }

@@ -1,5 +1,6 @@
 #include "connector/capi/connection.hpp"
 #include "connector/capi/conversions.hpp"
+#include "connector/capi/descriptions.hpp"
 #include "connector/capi/statistics.hpp"
 #include "connector/scheduler_half.hpp"
 #include "connector/wire.hpp"
@@ -529,6 +530,38 @@ std::int32_t troupe_scheduler_finished_count(troupe_scheduler* scheduler, std::u
     if (out == nullptr)
       return fail(errc::invalid_argument, "out is NULL");
     *out = x.half->get_finished_count();
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_wants_descriptions(troupe_scheduler* scheduler, std::uint32_t* wanted,
+                                                 troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (wanted == nullptr)
+      return fail(errc::invalid_argument, "wanted is NULL");
+    *wanted = x.half->wants_descriptions() ? 1 : 0;
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_describe(troupe_scheduler* scheduler, const troupe_descriptions* pages,
+                                       troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    const auto given = capi::read_descriptions(pages);
+    if (!given)
+      return tl::unexpected(given.error());
+    if (!x.half->wants_descriptions() || given->count == 0)
+      return {};
+    const auto bytes = capi::array_of(given->keys, 16 * given->count, "keys");
+    if (!bytes)
+      return tl::unexpected(bytes.error());
+    std::vector<key_digest> keys(given->count);
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      keys[i] = capi::digest_of(given->keys + 16 * i);
+    auto copied = capi::descriptions_of(*given, keys);
+    if (!copied)
+      return tl::unexpected(copied.error());
+    x.half->describe(std::move(*copied));
     return {};
   });
 }

@@ -329,6 +329,38 @@ typedef struct troupe_groups {
 TROUPE_API int32_t troupe_group_identity(const troupe_groups* groups, const troupe_engine* engine, size_t group,
                                          char identity[33], const char** name, troupe_error* error);
 
+/* ---------------------------------------------------------------------------------------------------------- events */
+
+/** What the events of the node say about pages, in the words of the engine's own events: see docs/events.md. All pages
+ * of a call have the same shape. Since version 5. */
+typedef struct troupe_descriptions {
+  uint32_t size;
+  /** Tokens of one block of the engine's events. */
+  uint32_t block_tokens;
+  /** Blocks of the engine's events in one page, at most 64. 0: 1. */
+  uint32_t blocks_per_page;
+  /** `group_idx` of the events; negative: none. */
+  int32_t group_idx;
+  /** Pages, at most 4096. */
+  size_t count;
+  /** Keys of the pages: 16 bytes each for schedulers, as in `troupe_events`; for pools as for their other calls. */
+  const uint8_t* keys;
+  /** The engine's hashes of the blocks, in 64 bits: `blocks_per_page` for each page. */
+  const uint64_t* hashes;
+  /** For each page the engine's hash of the block before its first one, and whether there is such a block. */
+  const uint64_t* parents;
+  const uint8_t* has_parent;
+  /** `blocks_per_page` times `block_tokens` for each page. */
+  const uint32_t* tokens;
+  /** Name of the adapter; NULL or empty: the base model. */
+  const char* lora;
+  /** For each page the MessagePack of an array of `blocks_per_page` elements, in its shortest form: the extra keys of
+   * each block. Those of page i end at extra_ends[i], and have at most 4096 bytes; an empty piece: the page has none.
+   * `extra_ends` NULL: no page has any. */
+  const uint8_t* extra;
+  const uint32_t* extra_ends;
+} troupe_descriptions;
+
 /* -------------------------------------------------------------------------------------------------- scheduler half */
 
 /** The connector inside the engine's scheduler: decides what to load and what to save. No hook waits. */
@@ -556,6 +588,16 @@ TROUPE_API int32_t troupe_scheduler_worker_output(troupe_scheduler* scheduler, c
 /** Events since the last call. */
 TROUPE_API int32_t troupe_scheduler_take_events(troupe_scheduler* scheduler, troupe_events* out, troupe_error* error);
 
+/** *wanted: 1 where the attached node publishes events, so that descriptions are useful. 0 with several groups. Since
+ * version 5. */
+TROUPE_API int32_t troupe_scheduler_wants_descriptions(troupe_scheduler* scheduler, uint32_t* wanted,
+                                                       troupe_error* error);
+
+/** Describes pages that were stored or found. Never waits; a hint: ignored where it is not wanted, for pages that are
+ * not in the cache, and if too many are in progress. May be repeated. Since version 5. */
+TROUPE_API int32_t troupe_scheduler_describe(troupe_scheduler* scheduler, const troupe_descriptions* pages,
+                                             troupe_error* error);
+
 /** Everything saved so far becomes invisible to this engine. */
 TROUPE_API int32_t troupe_scheduler_reset_cache(troupe_scheduler* scheduler, troupe_error* error);
 
@@ -725,6 +767,11 @@ TROUPE_API int32_t troupe_pages_get(troupe_pages* pages, const uint8_t* keys, co
  * and its result is TROUPE_OK. */
 TROUPE_API int32_t troupe_pages_put(troupe_pages* pages, const uint8_t* keys, const uint32_t* blocks, size_t count,
                                     double limit_seconds, int32_t* results, size_t* done, troupe_error* error);
+
+/** As `troupe_scheduler_wants_descriptions` and `troupe_scheduler_describe`. Since version 5. */
+TROUPE_API int32_t troupe_pages_wants_descriptions(troupe_pages* pages, uint32_t* wanted, troupe_error* error);
+TROUPE_API int32_t troupe_pages_describe(troupe_pages* pages, const troupe_descriptions* descriptions,
+                                         troupe_error* error);
 
 /** As `troupe_worker_stats`. */
 TROUPE_API int32_t troupe_pages_stats(troupe_pages* pages, troupe_bytes* out, troupe_error* error);

@@ -69,6 +69,15 @@ public:
     return at_work() ? result<void>{} : background_.state();
   }
 
+  bool wants_descriptions() const override { return at_work() && wants_descriptions_; }
+
+  void describe(page_descriptions pages) override {
+    const std::shared_lock use(in_use_);
+    if (wants_descriptions())
+      ask<void>(
+          system_, client_->lookup(), [](const result<void>&) {}, std::move(pages));
+  }
+
   std::size_t exist(std::span<const key_digest> keys, duration limit) override {
     const std::shared_lock use(in_use_);
     if (!at_work())
@@ -153,6 +162,7 @@ private:
     client_ = std::move(client);
     batch_keys_ = std::max(node->limits.batch_keys, 1U);
     lease_max_ = node->limits.lease;
+    wants_descriptions_ = node->wants_descriptions;
     at_work_.store(true, std::memory_order_release);
     return {};
   }
@@ -280,6 +290,7 @@ private:
   std::unique_ptr<node_client> client_;
   std::uint32_t batch_keys_ = 1;
   duration lease_max_{};
+  bool wants_descriptions_ = false;
   std::atomic<bool> at_work_{false};
   /// The last member, because its thread uses the others.
   background_attach background_;

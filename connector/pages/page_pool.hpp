@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "connector/stats.hpp"
 #include "connector/types.hpp"
+#include "messages/event_messages.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +44,10 @@ public:
   /// published.
   virtual result<std::vector<errc>> put(std::span<const key_digest> keys, std::span<const block_id> blocks,
                                         duration limit) = 0;
+
+  /// As in `scheduler_half`.
+  virtual bool wants_descriptions() const { return false; }
+  virtual void describe(page_descriptions) {}
 
   /// The statistics since the last call.
   virtual connector_stats take_stats() = 0;

@@ -51,6 +51,7 @@ struct attachment {
   /// One for each group of layers, in their order.
   std::vector<std::unique_ptr<node_client>> clients;
   std::unique_ptr<scheduler_rules> rules;
+  bool wants_descriptions = false;
 };
 
 /// What all groups have in common, as the node has granted it.
@@ -130,6 +131,7 @@ result<attachment> attach(caf::actor_system& system, const wanted_rules& wanted,
       ns = attached->ns.id();
       blocks_in_page = *blocks;
     }
+    out.wants_descriptions = attached->wants_descriptions;
     limits.batch_keys = first ? attached->limits.batch_keys : std::min(limits.batch_keys, attached->limits.batch_keys);
     limits.lease = first ? attached->limits.lease : std::min(limits.lease, attached->limits.lease);
     out.clients.push_back(std::move(client));
@@ -240,6 +242,15 @@ public:
     return state_ ? state_->take_events() : std::vector<cache_event>{};
   }
 
+  /// With several groups, a page is in the cache when all of them have it, which events cannot say.
+  bool wants_descriptions() const override { return state_ && wants_descriptions_ && clients_.size() == 1; }
+
+  void describe(page_descriptions pages) override {
+    if (wants_descriptions())
+      ask<void>(
+          system_, clients_.front()->lookup(), [](const result<void>&) {}, std::move(pages));
+  }
+
   std::uint32_t get_finished_count() const override { return worker_count(wanted_.engine.parallel); }
 
   bool reset_cache() override {
@@ -267,6 +278,7 @@ private:
   void take(attachment made) {
     clients_ = std::move(made.clients);
     state_ = std::move(made.rules);
+    wants_descriptions_ = made.wants_descriptions;
     for (; resets_ > 0; --resets_)
       state_->reset_cache();
   }
@@ -316,6 +328,7 @@ private:
   std::vector<std::unique_ptr<node_client>> clients_;
   std::shared_ptr<answer_inbox> inbox_ = std::make_shared<answer_inbox>();
   std::unique_ptr<scheduler_rules> state_;
+  bool wants_descriptions_ = false;
   /// Resets before a node was attached.
   std::uint32_t resets_ = 0;
   /// Written by the background thread before the flag is set, and read by the engine's thread after that.

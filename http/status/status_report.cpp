@@ -249,6 +249,18 @@ void append_lmcache(std::string& out, const status_report& x) {
   m.end();
 }
 
+void append_events(std::string& out, const events::counters& x) {
+  const auto read = [](const events::counters::number& n) { return n.load(std::memory_order_relaxed); };
+  json_members(out)
+      .add("subscribers", read(x.subscribers))
+      .add("pages", read(x.pages))
+      .add("pages_without_tokens", read(x.pages_without_tokens))
+      .add("last_batch", read(x.last_batch))
+      .add("dropped_batches", read(x.dropped_batches))
+      .add("snapshots", read(x.snapshots))
+      .end();
+}
+
 /// A column of the history.
 template <class Value>
 void append_column(json_members& m, std::string& out, std::string_view name, const status_report& x, Value value) {
@@ -359,6 +371,8 @@ std::string status_text(status_report x) {
   append_clients(m.key("clients"), x);
   if (x.serves_lmcache)
     append_lmcache(m.key("lmcache"), x);
+  if (x.events)
+    append_events(m.key("events"), *x.events);
   if (x.with_history)
     append_history(m.key("history"), x);
   m.end();

@@ -2,6 +2,7 @@
 
 #include "actors/node/supervisor/node_start.hpp"
 #include "base/error.hpp"
+#include "events/counters.hpp"
 #include "http/status/program_facts.hpp"
 #include "io/memory/extent_source.hpp"
 #include "lmcache/client_list.hpp"
@@ -62,6 +63,8 @@ struct status_report {
   bool serves_lmcache = false;
   std::vector<lmcache::client_info> lmcache_clients;
   std::uint64_t lmcache_clients_connected = 0;
+  /// Null if no events are published.
+  std::shared_ptr<const events::counters> events;
 
   activity_totals totals;
   /// Totals of about a minute ago; the current ones if there are none.

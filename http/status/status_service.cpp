@@ -88,6 +88,7 @@ std::string status_service::text_of(numbers x, bool with_history) const {
     out.lmcache_clients = services.lmcache->list.all(clients_most);
     out.lmcache_clients_connected = services.lmcache->list.size();
   }
+  out.events = services.events;
   out.stats = std::move(x.stats);
   out.namespaces = std::move(x.namespaces);
   out.warnings = warnings_of(services.condition.get());

@@ -1,5 +1,7 @@
 #include "lmcache/protocol/msgpack_writer.hpp"
 
+#include <bit>
+
 namespace troupe::lmcache::protocol {
 
 void msgpack_writer::big_endian(std::uint64_t x, unsigned bytes) {
@@ -104,6 +106,17 @@ msgpack_writer& msgpack_writer::map(std::uint32_t count) {
     head(0xdf);
     big_endian(count, 4);
   }
+  return *this;
+}
+
+msgpack_writer& msgpack_writer::real(double x) {
+  head(0xcb);
+  big_endian(std::bit_cast<std::uint64_t>(x), 8);
+  return *this;
+}
+
+msgpack_writer& msgpack_writer::raw(std::string_view x) {
+  out_.append(x);
   return *this;
 }
 

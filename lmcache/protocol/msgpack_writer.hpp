@@ -18,6 +18,10 @@ public:
   msgpack_writer& bytes(std::string_view x);
   msgpack_writer& array(std::uint32_t count);
   msgpack_writer& map(std::uint32_t count);
+  /// 64 bits.
+  msgpack_writer& real(double x);
+  /// Values that are encoded already.
+  msgpack_writer& raw(std::string_view x);
 
   std::string take() { return std::move(out_); }
 

@@ -136,6 +136,13 @@ class Finished(Sized):
                 ("failed", IdsOut)]
 
 
+class Descriptions(Sized):
+    _fields_ = [("size", c_uint32), ("block_tokens", c_uint32), ("blocks_per_page", c_uint32), ("group_idx", c_int32),
+                ("count", c_size_t), ("keys", c_void_p), ("hashes", c_void_p), ("parents", c_void_p),
+                ("has_parent", c_void_p), ("tokens", c_void_p), ("lora", c_char_p), ("extra", c_void_p),
+                ("extra_ends", c_void_p)]
+
+
 class PagesOptions(Sized):
     _fields_ = [("size", c_uint32), ("rank", c_uint32), ("key_bytes", c_uint32), ("batch_pages", c_uint32),
                 ("lease_seconds", c_double), ("copy_threads", c_uint32), ("reserved", c_uint32)]
@@ -162,6 +169,8 @@ CALLS = {
     "troupe_scheduler_finished": [HANDLE, c_char_p, POINTER(c_int32)],
     "troupe_scheduler_worker_output": [HANDLE, POINTER(WorkerOutput)],
     "troupe_scheduler_take_events": [HANDLE, POINTER(Events)],
+    "troupe_scheduler_wants_descriptions": [HANDLE, POINTER(c_uint32)],
+    "troupe_scheduler_describe": [HANDLE, POINTER(Descriptions)],
     "troupe_scheduler_reset_cache": [HANDLE],
     "troupe_scheduler_finished_count": [HANDLE, POINTER(c_uint32)],
     "troupe_scheduler_tracked_requests": [HANDLE, POINTER(c_size_t)],
@@ -188,6 +197,8 @@ CALLS = {
     "troupe_pages_exist": [HANDLE, c_char_p, c_size_t, c_double, POINTER(c_size_t)],
     "troupe_pages_get": [HANDLE, c_char_p, c_void_p, c_size_t, c_double, c_void_p, POINTER(c_size_t)],
     "troupe_pages_put": [HANDLE, c_char_p, c_void_p, c_size_t, c_double, c_void_p, POINTER(c_size_t)],
+    "troupe_pages_wants_descriptions": [HANDLE, POINTER(c_uint32)],
+    "troupe_pages_describe": [HANDLE, POINTER(Descriptions)],
     "troupe_pages_stats": [HANDLE, POINTER(Bytes)],
     "troupe_pages_shutdown": [HANDLE],
     "troupe_metric_descriptions": [POINTER(Bytes)],

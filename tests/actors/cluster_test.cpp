@@ -88,7 +88,7 @@ public:
 
   void start() {
     system_ = std::make_unique<caf::actor_system>(how_);
-    auto started = start_node(*system_, options_, std::make_shared<lmcache::counters>());
+    auto started = start_node(*system_, options_, {.lmcache = std::make_shared<lmcache::counters>()});
     INFO((started ? "" : to_string(started.error())));
     REQUIRE(started);
     node_ = std::move(*started);

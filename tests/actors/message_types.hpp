@@ -15,12 +15,12 @@ using registry_types =
                reserve_request, reserve_reply, finish_request, finish_reply, invalidate_request, children_request,
                evict_request, evict_reply, registry_stats, take_reply, slot_batch, slot_results, allocator_stats>;
 
-using slot_types =
-    std::tuple<result_codes, exists_request, protect_request, allocate_request, confirm_request, reclaim_request,
-               erase_request, clear_request, clear_reply, add_namespace_request, remove_namespace_request,
-               remove_namespace_reply, add_rank_request, retire_rank_request, describe_request, describe_reply,
-               key_request, key_reply, restore_request, restore_report, drop_restored_request, dropped_pages_request,
-               list_pages_request, list_pages_reply, reuse_request, reuse_reply, learn_request>;
+using slot_types = std::tuple<result_codes, exists_request, protect_request, allocate_request, confirm_request,
+                              reclaim_request, erase_request, clear_request, clear_reply, add_namespace_request,
+                              remove_namespace_request, remove_namespace_reply, add_rank_request, retire_rank_request,
+                              describe_request, describe_reply, key_request, key_reply, restore_request, restore_report,
+                              drop_restored_request, dropped_pages_request, list_pages_request, list_pages_reply,
+                              reuse_request, reuse_reply, learn_request, page_descriptions, describe_pages_request>;
 
 using transfer_types = std::tuple<arena_info, frame_request, frame_reply, fill_request, check_order, io_reply, io_stats,
                                   io_completions, lookup_task, lookup_result, transfer_task, transfer_result,

@@ -62,7 +62,7 @@ struct node_with_http {
   void start() {
     for (const auto& wrong : config::validate(options))
       FAIL(to_string(wrong));
-    auto started = start_node(system, options, std::make_shared<lmcache::counters>());
+    auto started = start_node(system, options, {.lmcache = std::make_shared<lmcache::counters>()});
     INFO((started ? "" : to_string(started.error())));
     REQUIRE(started);
     node = std::move(*started);

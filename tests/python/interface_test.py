@@ -21,7 +21,7 @@ STRUCTS = {
     "troupe_hit_sources": _interface.HitSources, "troupe_step": _interface.Step,
     "troupe_worker_output": _interface.WorkerOutput, "troupe_events": _interface.Events,
     "troupe_layer": _interface.Layer, "troupe_finished": _interface.Finished,
-    "troupe_pages_options": _interface.PagesOptions,
+    "troupe_pages_options": _interface.PagesOptions, "troupe_descriptions": _interface.Descriptions,
 }
 
 

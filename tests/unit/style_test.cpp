@@ -61,6 +61,7 @@ constexpr std::array plain_folders{"base/",
                                    "handshake/",
                                    "http_client/",
                                    "lmcache/",
+                                   "events/",
                                    "offline/",
                                    "cli/screens/"};
 

@@ -247,7 +247,9 @@ void link::perform(const link_take_parts&) {
 void link::perform(const link_bind_lookup& x) {
   ask<void>(
       parts_.lookup, [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome, now()); },
-      bind_atom_v, lookup_binding{reply_.owner, 0, reply_.ns_id, reply_.limits, reply_.shards, reply_.cluster});
+      bind_atom_v,
+      lookup_binding{reply_.owner, 0, reply_.ns_id, reply_.limits, reply_.shards, reply_.cluster,
+                     reply_.wants_descriptions});
 }
 
 void link::perform(const link_map& x) {

@@ -1,10 +1,18 @@
 #include "actors/client/transfer/lookup_coordinator.hpp"
 
+#include "actors/client/transfer/description_parts.hpp"
 #include "actors/support/stats_sum.hpp"
 
 namespace troupe {
 
 using transfer::lookup_state;
+
+namespace {
+
+/// Descriptions are hints: they must not use up the requests that a client may have in progress at its node.
+constexpr std::size_t descriptions_most = 64;
+
+} // namespace
 
 lookup_coordinator::lookup_coordinator(caf::actor_config& config, std::uint32_t lookups_max, duration request_timeout)
     : coordinating_actor(config, request_timeout, lookups_max, 3 * request_timeout) {}
@@ -34,6 +42,9 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
                                                 .lease_max = node.limits.lease,
                                                 .has_peers = node.cluster != nullptr});
         cluster_ = node.cluster;
+        described_.reset();
+        if (node.wants_descriptions)
+          described_ = {node.ns, node.limits.batch_keys};
         return caf::unit;
       },
       [this](unbind_atom) -> caf::result<void> {
@@ -41,9 +52,11 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
           return to_caf(not_this_process());
         unbind(errc::unreachable);
         cluster_ = nullptr;
+        described_.reset();
         return caf::unit;
       },
       [this](stats_atom) { return sum_stats(); },
+      [this](const page_descriptions& pages) { return describe(pages); },
       [this](caf::tick_atom) { on_tick(); },
   };
 }
@@ -76,6 +89,24 @@ caf::result<registry_stats> lookup_coordinator::sum_stats() {
       counting_.deliver(number, to_caf(sum.error()));
   });
   return promise;
+}
+
+caf::result<void> lookup_coordinator::describe(const page_descriptions& pages) {
+  if (!asked_from_here(*this))
+    return to_caf(not_this_process());
+  if (!described_ || shards().empty())
+    return caf::unit;
+  auto parts = transfer::parts_by_shard(pages, static_cast<std::uint32_t>(shards().size()), described_->pages_most);
+  if (parts.empty())
+    return to_caf(error{errc::invalid_argument, "the arrays of these descriptions of pages do not fit each other"});
+  if (describing_ + parts.size() > descriptions_most)
+    return to_caf(error{errc::limit_exceeded, "too many descriptions of pages are in progress; this one is dropped"});
+  for (auto& part : parts) {
+    ++describing_;
+    request(shard(part.shard), 3 * request_timeout(), describe_pages_request{described_->ns, std::move(part.pages)})
+        .then([this](const result_codes&) { --describing_; }, [this](const caf::error&) { --describing_; });
+  }
+  return caf::unit;
 }
 
 void lookup_coordinator::perform(transfer::lookup_match& x) {

@@ -3,6 +3,8 @@
 #include "actors/client/transfer/coordinating_actor.hpp"
 #include "actors/client/transfer/lookup_state.hpp"
 
+#include <optional>
+
 namespace troupe {
 
 /// Looks up prefixes over all registry shards for one client.
@@ -24,9 +26,17 @@ protected:
 private:
   caf::result<void> release(const ticket& lease, const std::vector<key_digest>& kept_there);
   caf::result<registry_stats> sum_stats();
+  caf::result<void> describe(const page_descriptions& pages);
 
   open_promises counting_;
   client_cluster_actor cluster_;
+  /// What a node that wants descriptions of pages accepts; and their requests in progress.
+  struct describing {
+    namespace_id ns;
+    std::uint32_t pages_most = 0;
+  };
+  std::optional<describing> described_;
+  std::size_t describing_ = 0;
 };
 
 } // namespace troupe

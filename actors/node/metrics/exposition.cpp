@@ -68,4 +68,8 @@ metrics_source source_of_lmcache(std::shared_ptr<const lmcache::counters> counts
   return [counts = std::move(counts)](const metrics_callback& then) { then(to_text(families_of(*counts))); };
 }
 
+metrics_source source_of_events(std::shared_ptr<const events::counters> counts) {
+  return [counts = std::move(counts)](const metrics_callback& then) { then(to_text(families_of(*counts))); };
+}
+
 } // namespace troupe

@@ -37,4 +37,7 @@ metrics_source source_of(std::shared_ptr<const node_condition> condition, shared
 /// Requests of LMCache clients.
 metrics_source source_of_lmcache(std::shared_ptr<const lmcache::counters> counts);
 
+/// Published events.
+metrics_source source_of_events(std::shared_ptr<const events::counters> counts);
+
 } // namespace troupe

@@ -437,6 +437,43 @@ std::vector<metric_family> families_of(const lmcache::counters& counts) {
   return out;
 }
 
+std::vector<metric_family> families_of(const events::counters& counts) {
+  std::vector<metric_family> out;
+  const auto total = [&](const char* name, const char* help, const events::counters::number& x) {
+    out.emplace_back(name, help, metric_family::kind::Counter).add({}, number(x.load(std::memory_order_relaxed)));
+  };
+  const auto present = [&](const char* name, const char* help, const events::counters::number& x) {
+    out.emplace_back(name, help).add({}, number(x.load(std::memory_order_relaxed)));
+  };
+  auto& published = out.emplace_back("troupe_events_published_total", "Pages that events named, by event.",
+                                     metric_family::kind::Counter);
+  published.add({{"event", "stored"}}, number(counts.stored.load(std::memory_order_relaxed)));
+  published.add({{"event", "removed"}}, number(counts.removed.load(std::memory_order_relaxed)));
+  published.add({{"event", "moved"}}, number(counts.moved.load(std::memory_order_relaxed)));
+  total("troupe_events_batches_total", "Batches of events, empty ones included.", counts.batches);
+  total("troupe_events_dropped_batches_total",
+        "Batches that at least one subscriber did not get because it reads too slowly.", counts.dropped_batches);
+  total("troupe_events_replays_total", "Requests for missed batches.", counts.replays);
+  total("troupe_events_snapshots_total", "Requests for missed batches that got a snapshot.", counts.snapshots);
+  total("troupe_events_failed_replays_total", "Requests for missed batches that were not answered to the end.",
+        counts.failed_replays);
+  total("troupe_events_refused_replays_total",
+        "Requests for missed batches that were ignored: there were too many, or they were malformed.",
+        counts.refused_replays);
+  total("troupe_events_refused_descriptions_total",
+        "Descriptions of pages that name another hash than the first one, or too many adapters.",
+        counts.refused_descriptions);
+  total("troupe_events_overflows_total", "How often changes were dropped because the publisher did not keep up.",
+        counts.overflows);
+  present("troupe_events_pages", "Pages that subscribers can know.", counts.pages);
+  present("troupe_events_pages_without_tokens", "Pages of these that snapshots leave out.",
+          counts.pages_without_tokens);
+  present("troupe_events_bytes", "Memory of these pages' descriptions.", counts.bytes);
+  present("troupe_events_subscribers", "Connected subscribers.", counts.subscribers);
+  present("troupe_events_last_batch", "Number of the last batch of the first stream.", counts.last_batch);
+  return out;
+}
+
 std::vector<metric_family> families_of_log() {
   metric_family dropped("troupe_log_dropped_lines_total",
                         "Log lines that were dropped because the log was not read or could not be written.",

@@ -3,6 +3,7 @@
 #include "actors/node/metrics/metrics_state.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
+#include "events/counters.hpp"
 #include "io/slab/disk_budget.hpp"
 #include "lmcache/counters.hpp"
 #include "messages/messages.hpp"
@@ -42,6 +43,8 @@ std::vector<metric_family> families_of(const io::disk_budget& disk);
 
 /// Requests of LMCache clients: "troupe_lmcache_…".
 std::vector<metric_family> families_of(const lmcache::counters& counts);
+/// Published events.
+std::vector<metric_family> families_of(const events::counters& counts);
 
 /// The log of this process.
 std::vector<metric_family> families_of_log();

@@ -62,6 +62,12 @@ result<void> client_rights::may(const reuse_request& x) const {
   return check(scope_.owner, x.ns, 0);
 }
 
+result<void> client_rights::may(const describe_pages_request& x) const {
+  if (auto allowed = check_writer(); !allowed)
+    return allowed;
+  return check(scope_.owner, x.ns, x.pages.keys.size());
+}
+
 result<void> client_rights::may(const reserve_request& x) const {
   if (auto allowed = check_writer(); !allowed)
     return allowed;

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "messages/cluster_messages.hpp"
+#include "messages/event_messages.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/registry_messages.hpp"
 
@@ -47,6 +48,7 @@ public:
   result<void> may(const invalidate_request& x) const;
   result<void> may(const prefix_fetch_request& x) const;
   result<void> may(const reuse_request& x) const;
+  result<void> may(const describe_pages_request& x) const;
 
   /// Allows the client to write to the slots of this answer.
   void reserved(rank_number rank, const reserve_reply& reply);

@@ -48,6 +48,7 @@ client_shard::behavior_type client_shard::make_behavior() {
       [this](abort_atom verb, finish_request& x) { return serve<finish_reply>(x, {}, verb); },
       [this](invalidate_request& x) { return serve<finish_reply>(x, {}); },
       [this](reuse_request& x) { return serve<reuse_reply>(x, {}); },
+      [this](describe_pages_request& x) { return serve<result_codes>(x, {}); },
       [this](stats_atom verb) -> caf::result<registry_stats> {
         if (!asked_from(*this, home_))
           return to_caf(not_this_client());

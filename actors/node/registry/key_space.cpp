@@ -22,11 +22,13 @@ key_space::key_space(const settings& how)
       shard_(how.shard), shard_count_(how.shard_count),
       children_hold_(coarse_clock::since_beginning(how.children_hold)), table_(limit_of(how), how.hash_seed),
       policy_(how.eviction([this](entry_index i) { return table_.hash_of(i); })), budget_(how.memory),
-      memory_(how.memory), outbox_(id_, limit_of(how), shard_count_, how.change_feed) {
+      memory_(how.memory), outbox_(id_, limit_of(how), shard_count_, how.change_feed, how.describes) {
   const auto limit = limit_of(how);
   ranks_ = std::make_unique<rank_state[]>(limit);
   keys_by_live_.assign(std::size_t{limit} + 1, 0);
   outbox_.change(namespace_added{spec_, options_});
+  if (auto* const described = outbox_.described())
+    described->add(events::namespace_served{spec_});
   if (!options_.automatic)
     for (rank_number rank = 0; rank < limit; ++rank) {
       ranks_[rank].registered = true;
@@ -66,6 +68,10 @@ void key_space::add_rank(rank_number rank, std::uint32_t slots, incarnation_numb
     return;
   table_.add_rank(rank);
   complete_at_ = static_cast<std::uint32_t>(ranks().size());
+  // No key is complete any more. Where events are published, this is the one step that looks at all keys.
+  if (auto* const described = outbox_.described())
+    for (entry_index i = 0; i < table_.end(); ++i)
+      described->lose(i, table_.entry(i).key);
 }
 
 void key_space::note_cleared(rank_number rank) noexcept {
@@ -394,6 +400,8 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   auto& e = table_.entry(i);
   assert(table_.page(i, rank).live() && e.live > 0);
   const auto slot = std::exchange(table_.page(i, rank), {}).where().slot;
+  if (auto* const described = outbox_.described())
+    described->lose(i, e.key);
   --ranks_[rank].pages;
   --keys_by_live_[e.live];
   // Without a page the key leaves the policy, and marks that concern eviction end.
@@ -537,6 +545,8 @@ std::uint64_t key_space::resident_bytes() const noexcept {
                withheld_.size() * (sizeof(entry_index) + sizeof(std::vector<withheld_slot>) + 4 * sizeof(void*));
   for (const auto rank : ranks())
     bytes += ranks_[rank].assigned.resident_bytes();
+  if (const auto* const described = outbox_.described())
+    bytes += described->resident_bytes();
   return bytes;
 }
 

@@ -54,6 +54,8 @@ public:
     std::uint64_t hash_seed = 0;
     /// Whether changes that must survive a restart are reported in the outbox.
     bool change_feed = false;
+    /// Whether events are published about keys.
+    bool describes = false;
     /// How long children keep a key that would otherwise be evicted.
     duration children_hold = std::chrono::minutes(10);
     /// Null means no limit.
@@ -266,6 +268,10 @@ public:
   /// Has the policy propose these keys before all others, the first one first, until they are used, because no hit can
   /// need their pages any more. Not those that are in use now. What holds a key holds it as before.
   void no_hit_needs(std::span<const key_digest> keys);
+
+  /// The keys about which events are published; null if none are.
+  described_keys* described() noexcept { return outbox_.described(); }
+  const described_keys* described() const noexcept { return outbox_.described(); }
 
   outbox_collector& outbox() noexcept { return outbox_; }
   /// Moves the contents of the outbox to `out`, and adds what allocators need to know about it.

@@ -246,14 +246,10 @@ registry::behavior_type registry::make_behavior() {
         // The answer also waits until the store has dropped all pages that were not restored.
         return serve_change(request_kind::invalidate, 1, [&](timestamp) { return state_.restored(); });
       },
-      [this](written_atom, std::uint8_t code, const std::string& text) {
-        if (!journal_)
-          return;
-        if (code != static_cast<std::uint8_t>(errc::ok))
-          return store_failed({errc_from_wire(code), text});
-        journal_->written();
-        write_changes();
+      [this](const describe_pages_request& x) {
+        return serve(request_kind::match, x.pages.keys.size(), [&](timestamp) { return state_.describe_pages(x); });
       },
+      [this](written_atom, std::uint8_t code, const std::string& text) { written(errc_from_wire(code), text); },
       [this](caf::tick_atom) {
         ticks_ -= ticks_ > 0 ? 1 : 0;
         const bool more = state_.tick(now());
@@ -443,6 +439,8 @@ void registry::flush() {
                 });
   for (auto& x : out.workers)
     notify_worker(x);
+  if (!out.events.empty())
+    state_.options().events->push(std::move(out.events));
   if (!journal_) {
     for (const auto& batch : out.slots)
       if (const auto* to = allocators_.find(batch.ns, batch.rank))
@@ -474,6 +472,15 @@ void registry::notify_worker(worker_notice& x) {
     send(*to, std::move(*found));
   else
     request(*to, caf::infinite, std::get<prefetch_end>(x.what)).then([] {}, [](const caf::error&) {});
+}
+
+void registry::written(errc code, const std::string& text) {
+  if (!journal_)
+    return;
+  if (code != errc::ok)
+    return store_failed({code, text});
+  journal_->written();
+  write_changes();
 }
 
 void registry::write_changes() {

@@ -6,6 +6,7 @@
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
 #include "base/page_residence.hpp"
+#include "events/feed.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -88,6 +89,8 @@ struct registry_options {
   std::shared_ptr<request_recorder> recorder{};
   /// Which pages are in memory; null if unknown.
   std::shared_ptr<const page_residence> residence{};
+  /// Receives what is to be published about keys; null if the node publishes no events.
+  std::shared_ptr<events::feed> events{};
 };
 
 /// The policy with this name in the config; the default policy for an unknown name.

@@ -4,8 +4,10 @@
 
 namespace troupe {
 
-outbox_collector::outbox_collector(namespace_id ns, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed)
-    : ns_(ns), feed_(feed), rank_at_(max_ranks, nowhere), shard_at_(shard_count, nowhere), released_(max_ranks, 0) {}
+outbox_collector::outbox_collector(namespace_id ns, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed,
+                                   bool describes)
+    : ns_(ns), feed_(feed), described_(describes ? std::make_unique<described_keys>(ns) : nullptr),
+      rank_at_(max_ranks, nowhere), shard_at_(shard_count, nowhere), released_(max_ranks, 0) {}
 
 slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
   auto& at = rank_at_[rank];
@@ -38,6 +40,8 @@ void outbox_collector::drain_into(registry_outbox& out) {
   std::move(pending_.children.begin(), pending_.children.end(), std::back_inserter(out.children));
   std::move(pending_.workers.begin(), pending_.workers.end(), std::back_inserter(out.workers));
   std::move(pending_.changes.begin(), pending_.changes.end(), std::back_inserter(out.changes));
+  if (described_ && described_->has_changes())
+    described_->drain_into(out.events);
   pending_.slots.clear();
   pending_.children.clear();
   pending_.workers.clear();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "actors/node/registry/described_keys.hpp"
 #include "base/incarnation.hpp"
+#include "events/feed.hpp"
 #include "messages/allocator_messages.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/registry_messages.hpp"
@@ -88,15 +90,19 @@ struct registry_outbox {
   std::vector<children_in_shard> children;
   std::vector<worker_notice> workers;
   std::vector<registry_change> changes;
+  /// For the publisher of events, if there is one. They wait for nothing either: events are hints.
+  std::vector<events::change> events{};
 
-  bool empty() const noexcept { return slots.empty() && children.empty() && workers.empty() && changes.empty(); }
+  bool empty() const noexcept {
+    return slots.empty() && children.empty() && workers.empty() && changes.empty() && events.empty();
+  }
 };
 
 /// The collector of one namespace's outbox.
 class outbox_collector {
 public:
-  /// Without `feed`, changes are discarded.
-  outbox_collector(namespace_id ns, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed);
+  /// Without `feed`, changes are discarded; without `describes`, there is nothing about described keys.
+  outbox_collector(namespace_id ns, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed, bool describes);
 
   void publish(rank_number rank, slot_ref where) { of_rank(rank).publish.slots.items.push_back(where); }
   void abort(rank_number rank, slot_ref where) { of_rank(rank).abort.slots.items.push_back(where); }
@@ -113,6 +119,10 @@ public:
   void notify_worker(rank_number rank, std::variant<prefetch_request, prefetch_end> what) {
     pending_.workers.push_back({ns_, rank, std::move(what)});
   }
+
+  /// The keys about which events are published; null if none are.
+  described_keys* described() noexcept { return described_.get(); }
+  const described_keys* described() const noexcept { return described_.get(); }
 
   bool feeds() const noexcept { return feed_; }
   void change(registry_change what) {
@@ -138,6 +148,7 @@ private:
   bool feed_;
   bool tells_shards_ = true;
   registry_outbox pending_;
+  std::unique_ptr<described_keys> described_;
   /// By rank and by shard: the position of its part in `pending_`.
   std::vector<std::uint32_t> rank_at_;
   std::vector<std::uint32_t> shard_at_;

@@ -8,7 +8,8 @@ namespace troupe {
 
 registry_state::registry_state(const registry_options& options)
     : namespaces_(options), groups_(namespaces_), leases_(namespaces_), writes_(namespaces_),
-      administration_(namespaces_, leases_, writes_), restoring_(namespaces_), tables_(options.memory) {
+      administration_(namespaces_, leases_, writes_), restoring_(namespaces_), descriptions_(namespaces_),
+      tables_(options.memory) {
   assert(options.shard < options.shard_count);
 }
 
@@ -82,6 +83,7 @@ void registry_state::account() {
 
 bool registry_state::tick(timestamp now) {
   account();
+  descriptions_.look_at_tiers();
   std::size_t left = options().tick_work;
   if (!leases_.end_due(now, left))
     return true;

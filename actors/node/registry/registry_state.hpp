@@ -4,6 +4,7 @@
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/registry/registry_outbox.hpp"
 #include "actors/node/registry/shard_administration.hpp"
+#include "actors/node/registry/shard_descriptions.hpp"
 #include "actors/node/registry/shard_leases.hpp"
 #include "actors/node/registry/shard_namespaces.hpp"
 #include "actors/node/registry/shard_restoring.hpp"
@@ -105,6 +106,10 @@ public:
     return writes_.drop_pages(request, now);
   }
 
+  // -- events: shard_descriptions
+
+  result<result_codes> describe_pages(const describe_pages_request& request) { return descriptions_.describe(request); }
+
   // -- restoring, before anything but namespaces and ranks is added: shard_restoring
 
   result<result_codes> restore(std::span<const stored_page> pages) { return restoring_.restore(pages); }
@@ -170,6 +175,7 @@ private:
   shard_writes writes_;
   shard_administration administration_;
   shard_restoring restoring_;
+  shard_descriptions descriptions_;
   /// Share of leases and reservations.
   memory_share tables_;
 };

@@ -138,6 +138,7 @@ result<void> shard_administration::add_namespace(const namespace_spec& spec, con
                                                                .shard_count = how.shard_count,
                                                                .hash_seed = how.hash_seed,
                                                                .change_feed = how.change_feed,
+                                                               .describes = how.events != nullptr,
                                                                .children_hold = how.children_hold,
                                                                .memory = how.memory,
                                                                .eviction = how.eviction});

@@ -291,9 +291,8 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
               .process_id = from.number};
   attached.since = clock().now();
   const auto& ns = children_.served[arrived->ns];
-  attach_reply reply;
-  reply.owner = arrived->owner;
-  reply.node_name = options_->node_name;
+  attach_reply reply{.owner = arrived->owner, .node_name = options_->node_name};
+  reply.wants_descriptions = options_->events.publishes();
   reply.ns_id = ns.id();
   reply.ns = ns;
   reply.ns.salt.clear();

@@ -44,29 +44,6 @@ namespace {
 /// The time beyond draining: for the answer, and for children to end, which stop engines that are idle by then.
 constexpr auto stop_patience = std::chrono::seconds(5);
 
-std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
-                                         const metrics_actor& meters,
-                                         const std::shared_ptr<store::metadata_store>& store,
-                                         const shared_budget& memory, const std::shared_ptr<node_condition>& condition,
-                                         const std::shared_ptr<page_residence>& residence,
-                                         const std::shared_ptr<request_recorder>& recorder) {
-  // The seed is unpredictable, so that keys cannot be chosen to collide in the index.
-  std::random_device entropy;
-  const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
-  std::vector<registry_actor> out;
-  for (std::uint32_t shard = 0; shard < options.registry.shards; ++shard) {
-    auto wanted = options_for_shard(options, shard);
-    wanted.change_feed = store != nullptr;
-    wanted.hash_seed = seed;
-    wanted.memory = memory;
-    wanted.condition = condition;
-    wanted.residence = residence;
-    wanted.recorder = recorder;
-    out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, store));
-  }
-  return out;
-}
-
 allocator_actor spawn_allocator(caf::actor_system& system, const config::node_config& options, const rank_parts& rank,
                                 const io_worker_actor& worker, memory_share memory) {
   auto wanted = options_for_rank(rank, options);
@@ -379,6 +356,8 @@ struct opened_node {
   std::shared_ptr<store::metadata_store> store{};
   /// Null where lookups are not recorded.
   std::shared_ptr<request_recorder> recorder{};
+  /// Null where no events are published.
+  std::shared_ptr<events::feed> events{};
 };
 
 result<opened_node> open_node(const config::node_config& options) {
@@ -416,6 +395,26 @@ result<opened_node> open_node(const config::node_config& options) {
   return out;
 }
 
+std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
+                                         const metrics_actor& meters, const opened_node& from) {
+  // The seed is unpredictable, so that keys cannot be chosen to collide in the index.
+  std::random_device entropy;
+  const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
+  std::vector<registry_actor> out;
+  for (std::uint32_t shard = 0; shard < options.registry.shards; ++shard) {
+    auto wanted = options_for_shard(options, shard);
+    wanted.change_feed = from.store != nullptr;
+    wanted.hash_seed = seed;
+    wanted.memory = from.memory;
+    wanted.condition = from.condition;
+    wanted.residence = from.residence;
+    wanted.recorder = from.recorder;
+    wanted.events = from.events;
+    out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, from.store));
+  }
+  return out;
+}
+
 /// The actors for keys and pages of the config.
 struct storage_actors {
   metrics_actor meters;
@@ -429,8 +428,7 @@ storage_actors spawn_storage(caf::actor_system& system, const config::node_confi
   auto& children = begun.children;
   out.meters = spawn_actor<metrics>(system, options.node_name, latencies);
   begun.others.push_back(caf::actor_cast<caf::actor>(out.meters));
-  for (const auto& x : spawn_shards(system, options, out.meters, from.store, from.memory, from.condition,
-                                    from.residence, from.recorder))
+  for (const auto& x : spawn_shards(system, options, out.meters, from))
     children.add_shard(x);
   out.broker = spawn_actor<memory_broker>(system, from.extents);
   begun.others.push_back(caf::actor_cast<caf::actor>(out.broker));
@@ -498,10 +496,11 @@ result<std::unique_ptr<running_node>> run(opened_node& opened, const config::nod
 
 /// As `start_node`; throws where threads, open files or memory run out.
 result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, const config::node_config& options,
-                                                 std::shared_ptr<lmcache::counters> lmcache) {
+                                                 node_protocols protocols) {
   auto opened = open_node(options);
   if (!opened)
     return tl::unexpected<error>(opened.error());
+  opened->events = protocols.feed;
   // Destroyed before the lock, the claim and the store.
   begun_node begun(system);
   auto& children = begun.children;
@@ -544,7 +543,7 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
       std::make_shared<outgoing_budget>(options.actors.max_message_bytes, options.handshake.memory_bytes);
   services.directory = spawn_directory(system, options, opened->store, known->handshakes, services.outgoing, children);
   services.extents = opened->extents;
-  services.lmcache = std::move(lmcache);
+  static_cast<node_protocols&>(services) = std::move(protocols);
   services.opened = std::move(opened->description);
   services.latencies = latencies;
   begun.supervisor =
@@ -559,9 +558,9 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
 } // namespace
 
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
-                                                 std::shared_ptr<lmcache::counters> lmcache) {
+                                                 node_protocols protocols) {
   try {
-    return build_node(system, options, std::move(lmcache));
+    return build_node(system, options, std::move(protocols));
   } catch (const std::exception& e) {
     return tl::unexpected<error>(error_of(e, "cannot start the node"));
   }

@@ -10,6 +10,8 @@
 #include "base/node_condition.hpp"
 #include "base/unique_descriptor.hpp"
 #include "config/node_config.hpp"
+#include "events/counters.hpp"
+#include "events/feed.hpp"
 #include "io/claims/claim_keeper.hpp"
 #include "io/data_directory.hpp"
 #include "io/memory/extent_source.hpp"
@@ -44,8 +46,16 @@ struct opened_parts {
   std::string unusable_memory{};
 };
 
+/// What protocols besides the node's own share with it. Null where they are not served.
+struct node_protocols {
+  std::shared_ptr<lmcache::counters> lmcache{};
+  /// Receives what is to be published about keys, and counts it.
+  std::shared_ptr<events::feed> feed{};
+  std::shared_ptr<const events::counters> events{};
+};
+
 /// Handles for interfaces to the node that are no CAF clients, such as HTTP.
-struct node_services {
+struct node_services : node_protocols {
   node_actor node;
   reception_actor reception;
   std::vector<registry_actor> shards;
@@ -67,8 +77,6 @@ struct node_services {
   directory_actor directory;
   /// The arena.
   std::shared_ptr<io::extent_source> extents;
-  /// Null if LMCache clients are not served.
-  std::shared_ptr<lmcache::counters> lmcache;
   opened_parts opened;
   /// The latencies of requests, as counted by the metrics actor.
   std::shared_ptr<const request_latencies> latencies;
@@ -127,6 +135,6 @@ private:
 ///
 /// Errors: those of `io::lock_data_directory` and `io::open_slab_store`.
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
-                                                 std::shared_ptr<lmcache::counters> lmcache = nullptr);
+                                                 node_protocols protocols = {});
 
 } // namespace troupe

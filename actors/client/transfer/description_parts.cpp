@@ -1,0 +1,68 @@
+#include "actors/client/transfer/description_parts.hpp"
+
+#include <algorithm>
+#include <span>
+
+namespace troupe::transfer {
+
+namespace {
+
+/// Appends the `count` elements of element `at`.
+template <class T>
+void append(packed<T>& to, const packed<T>& from, std::size_t at, std::size_t count = 1) {
+  const auto part = std::span(from.items).subspan(at * count, count);
+  to.items.insert(to.items.end(), part.begin(), part.end());
+}
+
+bool fits(const page_descriptions& x) {
+  const auto pages = x.keys.size();
+  if (x.hashes.size() != pages * x.blocks_per_page || x.parents.size() != pages || x.has_parent.size() != pages ||
+      x.tokens.size() != pages * x.blocks_per_page * x.block_tokens)
+    return false;
+  if (x.extra_ends.empty())
+    return x.extra.empty();
+  std::size_t begin = 0;
+  for (const std::size_t end : x.extra_ends) {
+    if (end < begin || end > x.extra.size())
+      return false;
+    begin = end;
+  }
+  return x.extra_ends.size() == pages;
+}
+
+} // namespace
+
+std::vector<description_part> parts_by_shard(const page_descriptions& x, std::uint32_t shards, std::uint32_t most) {
+  if (!fits(x))
+    return {};
+  const auto tokens = std::size_t{x.blocks_per_page} * x.block_tokens;
+  const auto by_bytes =
+      std::max<std::size_t>(1, part_token_bytes / std::max<std::size_t>(1, tokens * sizeof(std::uint32_t)));
+  const auto pages_most = std::clamp<std::size_t>(most, 1, by_bytes);
+  constexpr std::size_t none = ~std::size_t{0};
+  std::vector<description_part> out;
+  /// By shard: the part that is being filled.
+  std::vector<std::size_t> current(shards, none);
+  for (std::size_t i = 0; i < x.keys.size(); ++i) {
+    const auto shard = shard_of(x.keys[i], shards);
+    auto& at = current[shard];
+    if (at == none || out[at].pages.keys.size() >= pages_most) {
+      at = out.size();
+      out.push_back({shard, {x.block_tokens, x.blocks_per_page, x.group_idx, x.lora}});
+    }
+    auto& part = out[at].pages;
+    append(part.keys, x.keys, i);
+    append(part.hashes, x.hashes, i, x.blocks_per_page);
+    append(part.parents, x.parents, i);
+    append(part.has_parent, x.has_parent, i);
+    append(part.tokens, x.tokens, i, tokens);
+    if (x.extra_ends.empty())
+      continue;
+    const auto begin = i == 0 ? 0 : x.extra_ends[i - 1];
+    part.extra.append(x.extra, begin, x.extra_ends[i] - begin);
+    part.extra_ends.items.push_back(static_cast<std::uint32_t>(part.extra.size()));
+  }
+  return out;
+}
+
+} // namespace troupe::transfer

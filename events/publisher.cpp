@@ -1,0 +1,369 @@
+#include "events/publisher.hpp"
+
+#include "base/descriptors.hpp"
+#include "base/event_signal.hpp"
+#include "base/log.hpp"
+#include "base/log_limit.hpp"
+#include "base/threads.hpp"
+#include "base/unique_descriptor.hpp"
+#include "lmcache/zmq_socket.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <stop_token>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <zmq.h>
+
+namespace troupe::events {
+
+namespace {
+
+using lmcache::set_option;
+using lmcache::socket_handle;
+using lmcache::zmq_context;
+using lmcache::zmq_frame;
+
+/// ZeroMQ's own threads, and this one.
+constexpr std::size_t publisher_threads = 3;
+constexpr std::uint32_t publisher_descriptors = 24;
+
+/// Limits of what a peer may send, of peers that wait to be accepted, and of connections that do not finish their
+/// handshake.
+constexpr std::int64_t request_bytes_max = 1024;
+constexpr int backlog = 64;
+constexpr int handshake_milliseconds = 10000;
+/// A peer that does not answer for so long is disconnected, and what waits for it is dropped.
+constexpr int ping_milliseconds = 10000;
+constexpr int silence_milliseconds = 30000;
+
+/// Batches that wait for one requester; more stay with the rules.
+constexpr int replies_waiting = 64;
+/// Replies, and requests, per turn, before new events have their turn.
+constexpr int replies_per_turn = 32;
+constexpr int requests_per_turn = 64;
+
+constexpr auto slow_interval = std::chrono::minutes(1);
+constexpr const char* subscriber_monitor = "inproc://troupe-events-monitor";
+
+/// The number with which a replay ends: -1.
+constexpr std::uint64_t end_of_replay = std::numeric_limits<std::uint64_t>::max();
+
+tl::unexpected<error> zmq_failure(const std::string& what) {
+  const auto code = zmq_errno();
+  const auto kind = code == EADDRINUSE                        ? errc::busy
+                    : code == ENODEV || code == EADDRNOTAVAIL ? errc::invalid_argument
+                                                              : errc::io_error;
+  return fail(kind, what + ": " + zmq_strerror(code) +
+                        (kind == errc::busy ? "; set it to another port, or to port 0 for any free one" : ""));
+}
+
+std::array<char, 8> big_endian(std::uint64_t x) {
+  std::array<char, 8> out{};
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<char>(x >> (8 * (out.size() - 1 - i)));
+  return out;
+}
+
+std::optional<std::uint64_t> number_in(std::string_view bytes) {
+  if (bytes.size() != sizeof(std::uint64_t))
+    return std::nullopt;
+  std::uint64_t out = 0;
+  for (const char c : bytes)
+    out = out << 8U | static_cast<unsigned char>(c);
+  return out;
+}
+
+double wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+result<std::string> bind_to(void* socket, const std::string& endpoint, const char* key) {
+  const auto at = endpoint.starts_with("tcp://localhost:") ? "tcp://127.0.0.1:" + endpoint.substr(16) : endpoint;
+  const auto wanted = at.ends_with(":0") ? at.substr(0, at.size() - 1) + "*" : at;
+  if (zmq_bind(socket, wanted.c_str()) != 0)
+    return zmq_failure("cannot listen on " + endpoint + " (" + key + ")");
+  constexpr std::string_view ipc = "ipc://";
+  if (at.starts_with(ipc) && ::chmod(at.c_str() + ipc.size(), S_IRUSR | S_IWUSR) != 0)
+    return fail(errc::io_error, "cannot make the socket " + endpoint + " private (" + key + ")");
+  std::array<char, 256> bound{};
+  auto size = bound.size();
+  if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound.data(), &size) != 0)
+    return zmq_failure("cannot determine the port of " + endpoint);
+  return std::string(bound.data());
+}
+
+bool prepare(void* socket, const std::string& endpoint, int waiting) {
+  return socket != nullptr && set_option(socket, ZMQ_LINGER, 0) && set_option(socket, ZMQ_SNDHWM, waiting) &&
+         set_option(socket, ZMQ_RCVHWM, requests_per_turn) && set_option(socket, ZMQ_MAXMSGSIZE, request_bytes_max) &&
+         set_option(socket, ZMQ_BACKLOG, backlog) && set_option(socket, ZMQ_HANDSHAKE_IVL, handshake_milliseconds) &&
+         set_option(socket, ZMQ_HEARTBEAT_IVL, ping_milliseconds) &&
+         set_option(socket, ZMQ_HEARTBEAT_TIMEOUT, silence_milliseconds) &&
+         (endpoint.find('[') == std::string::npos || set_option(socket, ZMQ_IPV6, 1));
+}
+
+} // namespace
+
+struct publisher::implementation {
+  explicit implementation(const publisher_options& how)
+      : options(how), input(std::make_shared<feed>()), rules(options.rules) {}
+
+  publisher_options options;
+  std::shared_ptr<feed> input;
+  hub rules;
+  zmq_context context;
+  socket_handle out;
+  socket_handle replay;
+  socket_handle monitor;
+  unique_descriptor wake;
+  std::string endpoint;
+  std::string replay_endpoint;
+  log_limit slow{1, slow_interval};
+  std::uint64_t subscribers = 0;
+  /// The last member, so that it ends first.
+  std::jthread thread;
+
+  counters& counts() const { return *options.rules.counts; }
+
+  void run(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      turn();
+      if (!wait())
+        return;
+    }
+    turn();
+  }
+
+  void turn() {
+    clear_event(wake.get());
+    const auto now = std::chrono::steady_clock::now();
+    rules.take(input->take(), now, wall_clock());
+    watch_subscribers();
+    while (skip_subscription()) {
+    }
+    for (int i = 0; replay && i < requests_per_turn && take_request(now); ++i) {
+    }
+    publish(now);
+    send_replies(now);
+  }
+
+  /// Until there is something to do. False if the sockets failed.
+  bool wait() {
+    std::array<zmq_pollitem_t, 4> items{{{out.get(), 0, ZMQ_POLLIN, 0},
+                                         {monitor.get(), 0, ZMQ_POLLIN, 0},
+                                         {nullptr, wake.get(), ZMQ_POLLIN, 0},
+                                         {replay.get(), 0, ZMQ_POLLIN, 0}}};
+    const auto now = std::chrono::steady_clock::now();
+    auto due = rules.next_due();
+    if (rules.replays() > 0)
+      due = std::min(due.value_or(timestamp::max()), now + hub::retry);
+    long limit = -1;
+    if (due)
+      limit = std::max<long>(0, std::chrono::ceil<std::chrono::milliseconds>(*due - now).count());
+    const int count = replay ? 4 : 3;
+    if (zmq_poll(items.data(), count, limit) >= 0 || zmq_errno() == EINTR)
+      return true;
+    log::get("events")->error("events are not published any more: the sockets failed ({})", zmq_strerror(zmq_errno()));
+    return false;
+  }
+
+  bool send(void* socket, std::string_view frame, int flags) {
+    int sent = 0;
+    do
+      sent = zmq_send(socket, frame.data(), frame.size(), flags | ZMQ_DONTWAIT);
+    while (sent < 0 && zmq_errno() == EINTR);
+    return sent >= 0;
+  }
+
+  void publish(timestamp now) {
+    for (const auto& x : rules.flush(now, wall_clock())) {
+      // With ZMQ_XPUB_NODROP, nothing is sent while one of the subscribers has no room. That is counted, and then the
+      // others get the batch.
+      if (!send(out.get(), x.topic, ZMQ_SNDMORE)) {
+        counts().dropped_batches.fetch_add(1, std::memory_order_relaxed);
+        if (slow.tell(now))
+          log::get("events")->warn("events dropped: at least one subscriber of {} reads too slowly ({} batches wait "
+                                   "for it); it misses batch {} and can request it",
+                                   x.topic, options.queue_batches, x.batch.number);
+        set_option(out.get(), ZMQ_XPUB_NODROP, 0);
+        const bool begun = send(out.get(), x.topic, ZMQ_SNDMORE);
+        set_option(out.get(), ZMQ_XPUB_NODROP, 1);
+        if (!begun)
+          continue;
+      }
+      const auto number = big_endian(x.batch.number);
+      send(out.get(), {number.data(), number.size()}, ZMQ_SNDMORE);
+      send(out.get(), *x.batch.text, 0);
+    }
+  }
+
+  /// Subscriptions arrive as messages; there is nothing to do about them.
+  bool skip_subscription() {
+    zmq_frame x;
+    if (!x.receive(out.get()))
+      return false;
+    for (bool more = x.more(); more;) {
+      zmq_frame rest;
+      more = rest.receive(out.get()) && rest.more();
+    }
+    return true;
+  }
+
+  void watch_subscribers() {
+    for (;;) {
+      zmq_frame event;
+      if (!event.receive(monitor.get()))
+        break;
+      std::uint16_t what = 0;
+      if (const auto bytes = event.bytes(); bytes.size() >= sizeof what)
+        std::memcpy(&what, bytes.data(), sizeof what);
+      for (bool more = event.more(); more;) {
+        zmq_frame rest;
+        more = rest.receive(monitor.get()) && rest.more();
+      }
+      if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
+        ++subscribers;
+      else if (what == ZMQ_EVENT_DISCONNECTED && subscribers > 0)
+        --subscribers;
+    }
+    counts().subscribers.store(subscribers, std::memory_order_relaxed);
+  }
+
+  /// False if there is none. A request is the requester's name, an empty frame, the first number, and, if only one
+  /// stream is meant, the beginning of its topic.
+  bool take_request(timestamp now) {
+    std::vector<std::string> frames;
+    zmq_frame x;
+    if (!x.receive(replay.get()))
+      return false;
+    frames.push_back(x.text());
+    for (bool more = x.more(); more;) {
+      if (!x.receive(replay.get()))
+        break;
+      if (frames.size() < 8)
+        frames.push_back(x.text());
+      more = x.more();
+    }
+    const auto start = frames.size() == 3 || frames.size() == 4 ? number_in(frames[2]) : std::nullopt;
+    if (!start || !frames[1].empty()) {
+      counts().refused_replays.fetch_add(1, std::memory_order_relaxed);
+      return true;
+    }
+    const auto topic = frames.size() == 4 ? std::optional<std::string_view>(frames[3]) : std::nullopt;
+    rules.request(std::move(frames[0]), *start, topic, now);
+    return true;
+  }
+
+  void send_replies(timestamp now) {
+    for (int i = 0; i < replies_per_turn; ++i) {
+      const auto x = rules.next_reply(now, wall_clock());
+      if (!x)
+        break;
+      const auto number = big_endian(x->end ? end_of_replay : x->number);
+      if (!send(replay.get(), x->requester, ZMQ_SNDMORE)) {
+        if (zmq_errno() == EAGAIN)
+          rules.blocked(now);
+        else
+          rules.gone();
+        continue;
+      }
+      send(replay.get(), {}, ZMQ_SNDMORE);
+      send(replay.get(), x->topic, ZMQ_SNDMORE);
+      send(replay.get(), {number.data(), number.size()}, ZMQ_SNDMORE);
+      send(replay.get(), x->end ? std::string_view{} : std::string_view(*x->text), 0);
+      rules.sent(now);
+    }
+    // A snapshot may have made batches that others get, too.
+    publish(now);
+  }
+};
+
+publisher::publisher(std::unique_ptr<implementation> x) : x_(std::move(x)) {}
+
+publisher::~publisher() {
+  stop();
+}
+
+result<std::unique_ptr<publisher>> publisher::open(const publisher_options& options) {
+  if (auto room = check_threads(publisher_threads, "ZeroMQ (events.endpoint)"); !room)
+    return tl::unexpected<error>(room.error());
+  if (auto room = check_descriptors(publisher_descriptors, "ZeroMQ (events.endpoint)"); !room)
+    return tl::unexpected<error>(room.error());
+  auto x = std::make_unique<implementation>(options);
+  x->context.reset(zmq_ctx_new());
+  if (!x->context)
+    return zmq_failure("cannot use ZeroMQ");
+  x->out.reset(::zmq_socket(x->context.get(), ZMQ_XPUB));
+  if (!prepare(x->out.get(), options.endpoint, static_cast<int>(options.queue_batches)) ||
+      !set_option(x->out.get(), ZMQ_XPUB_NODROP, 1) ||
+      zmq_socket_monitor(x->out.get(), subscriber_monitor, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) != 0)
+    return zmq_failure("cannot create the socket for events");
+  x->monitor.reset(::zmq_socket(x->context.get(), ZMQ_PAIR));
+  if (!x->monitor || !set_option(x->monitor.get(), ZMQ_LINGER, 0) || !set_option(x->monitor.get(), ZMQ_RCVHWM, 0) ||
+      zmq_connect(x->monitor.get(), subscriber_monitor) != 0)
+    return zmq_failure("cannot watch the subscribers of events");
+  auto bound = bind_to(x->out.get(), options.endpoint, "events.endpoint");
+  if (!bound)
+    return tl::unexpected<error>(bound.error());
+  x->endpoint = std::move(*bound);
+  if (!options.replay_endpoint.empty()) {
+    x->replay.reset(::zmq_socket(x->context.get(), ZMQ_ROUTER));
+    if (!prepare(x->replay.get(), options.replay_endpoint, replies_waiting) ||
+        !set_option(x->replay.get(), ZMQ_ROUTER_MANDATORY, 1))
+      return zmq_failure("cannot create the socket for missed events");
+    bound = bind_to(x->replay.get(), options.replay_endpoint, "events.replay_endpoint");
+    if (!bound)
+      return tl::unexpected<error>(bound.error());
+    x->replay_endpoint = std::move(*bound);
+  }
+  x->wake = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!x->wake)
+    return fail(errc::io_error, "cannot create an eventfd");
+  x->input->wake_with([wake = x->wake.get()] { signal_event(wake); });
+  return std::unique_ptr<publisher>(new publisher(std::move(x)));
+}
+
+const std::shared_ptr<feed>& publisher::input() const noexcept {
+  return x_->input;
+}
+
+const std::shared_ptr<counters>& publisher::counts() const noexcept {
+  return x_->options.rules.counts;
+}
+
+const std::string& publisher::endpoint() const noexcept {
+  return x_->endpoint;
+}
+
+const std::string& publisher::replay_endpoint() const noexcept {
+  return x_->replay_endpoint;
+}
+
+void publisher::serve() {
+  x_->thread =
+      std::jthread(named(thread_name("troupe-events"), [x = x_.get()](const std::stop_token& stop) { x->run(stop); }));
+}
+
+void publisher::stop() {
+  if (x_->thread.joinable()) {
+    x_->thread.request_stop();
+    signal_event(x_->wake.get());
+    x_->thread.join();
+  }
+  x_->input->wake_with(nullptr);
+  // Reports are switched off: otherwise ZeroMQ's thread would wait for a reader.
+  if (x_->out)
+    zmq_socket_monitor(x_->out.get(), nullptr, 0);
+  x_->monitor.reset();
+  x_->out.reset();
+  x_->replay.reset();
+}
+
+} // namespace troupe::events

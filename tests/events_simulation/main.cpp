@@ -1,0 +1,46 @@
+#include "tests/events_simulation/world.hpp"
+#include "tests/sim_main/sim_main.hpp"
+
+#include <string_view>
+#include <vector>
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  using namespace troupe::events_simulation;
+  sim_main::program what;
+  what.name = "troupe-events-simulation";
+  what.about = "Runs seeded simulations of a node that publishes events: subscribers connect, stall, lose batches and\n"
+               "come back, pages come and go, and the node restarts. Compares what subscribers know with the registry.";
+  what.steps_text = "steps";
+  what.default_steps = 300;
+  for (const auto& [name, which] : defect_names)
+    what.defects.push_back(name);
+  what.must_happen = [] {
+    return std::vector<std::string_view>{"saved",
+                                         "described",
+                                         "evicted",
+                                         "erased",
+                                         "damaged",
+                                         "dropped",
+                                         "moved",
+                                         "restarted",
+                                         "overflowed",
+                                         "requested",
+                                         "blocked",
+                                         "got a snapshot",
+                                         "replay failed",
+                                         "compared",
+                                         "snapshot",
+                                         "missed while disconnected",
+                                         "missed because it was slow",
+                                         "disconnected while it waited"};
+  };
+  what.run = [](const sim_main::run_options& x) {
+    auto out = world(x.seed, x.steps, find_defect(x.defect)).run();
+    out.seed = x.seed;
+    out.steps = x.steps;
+    return out;
+  };
+  what.failures_max = 5;
+  return sim_main::run(what, {argv + 1, argv + argc});
+}
