@@ -65,16 +65,20 @@ struct row {
   meter locate;
   meter evict;
   meter refill;
+  /// With events: the description of keys after they were saved.
+  meter describe;
   double resident_per_key = 0;
 };
 
 class workload {
 public:
-  workload(std::uint64_t keys, layout how, eviction_factory eviction)
-      : how_(how), chains_(std::max<std::uint64_t>(1, keys / chain_keys)) {
+  workload(std::uint64_t keys, layout how, eviction_factory eviction, bool with_events)
+      : with_events_(with_events), how_(how), chains_(std::max<std::uint64_t>(1, keys / chain_keys)) {
     registry_options options;
     options.hash_seed = 7;
     options.eviction = eviction;
+    if (with_events_)
+      options.events = std::make_shared<events::feed>();
     registry_.emplace(options);
     namespace_spec spec;
     spec.name = "bench";
@@ -89,6 +93,7 @@ public:
     r.how = how_;
     r.keys = chains_ * chain_keys;
     const auto before = resident_bytes();
+    row_ = &r;
     fill(r.fill);
     r.resident_per_key = static_cast<double>(resident_bytes() - before) / static_cast<double>(r.keys);
     const auto batches = std::clamp<std::uint64_t>(chains_, 4000, 20000);
@@ -119,6 +124,23 @@ private:
     return {scramble(2 * n), scramble(2 * n + 1)};
   }
 
+  /// As an engine does it after a save: 16 tokens a page.
+  void describe(const std::vector<key_digest>& keys) {
+    const auto n = keys.size();
+    describe_pages_request request{ns_, {}};
+    request.pages.block_tokens = 16;
+    request.pages.keys.items = keys;
+    request.pages.hashes.items.assign(n, 1);
+    request.pages.parents.items.assign(n, 2);
+    request.pages.has_parent.items.assign(n, 1);
+    request.pages.tokens.items.assign(n * 16, 3);
+    row_->describe.measure(n, [&] {
+      if (!registry_->describe_pages(std::move(request)))
+        std::abort();
+      (void)registry_->take_outbox();
+    });
+  }
+
   void insert(meter& m, std::vector<key_digest> keys, std::vector<key_digest> parents) {
     const auto n = keys.size();
     reserve_request request{ns_, 0, next_ticket(), std::chrono::seconds(10), {}, {}};
@@ -139,6 +161,8 @@ private:
         std::abort();
       (void)registry_->take_outbox();
     });
+    if (with_events_)
+      describe(request.keys.items);
   }
 
   void insert_chain(meter& m, std::uint64_t chain) {
@@ -221,6 +245,8 @@ private:
 
   ticket next_ticket() { return {1 + ++sequence_ % 16, sequence_}; }
 
+  bool with_events_;
+  row* row_ = nullptr;
   layout how_;
   std::uint64_t chains_;
   std::optional<registry_state> registry_;
@@ -247,6 +273,12 @@ void print_table(const std::vector<row>& rows) {
     std::printf(" | %7.1f (%8.1f)", r.refill.ns_per_key(), r.refill.worst_us());
     std::printf(" | %9.1f\n", r.resident_per_key);
   }
+  if (!rows.empty() && rows.back().describe.keys > 0) {
+    std::printf("\n%10s %9s | %18s\n", "keys", "layout", "describe");
+    for (const auto& r : rows)
+      std::printf("%10llu %9s | %7.1f (%8.1f)\n", static_cast<unsigned long long>(r.keys),
+                  r.how == layout::ordered ? "ordered" : "scattered", r.describe.ns_per_key(), r.describe.worst_us());
+  }
   std::printf("\nreserve+commit: while the table grows; 2: into a table where as many keys were evicted before.\n"
               "scattered: no two keys of a chain are neighbours in memory. bytes/key: growth of the resident set.\n");
 }
@@ -262,6 +294,8 @@ void print_json(const row& r) {
   field("locate_release", r.locate);
   field("evict", r.evict);
   field("reserve_commit_again", r.refill);
+  if (r.describe.keys > 0)
+    field("describe", r.describe);
   std::printf(",\"match_keys_per_second\":%.0f,\"resident_bytes_per_key\":%.1f}\n", 1e9 / r.match.ns_per_key(),
               r.resident_per_key);
 }
@@ -271,6 +305,7 @@ void print_json(const row& r) {
 int main(int argc, char** argv) {
   std::uint64_t keys = 10'000'000;
   bool json = false;
+  bool with_events = false;
   eviction_factory eviction = make_reuse_policy;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
@@ -278,16 +313,18 @@ int main(int argc, char** argv) {
       json = true;
     } else if (arg == "--lru") {
       eviction = make_lru_policy;
+    } else if (arg == "--events") {
+      with_events = true;
     } else if (arg == "--keys" && i + 1 < argc) {
       keys = std::strtoull(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(stderr, "usage: %s [--keys N] [--lru] [--json]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--keys N] [--lru] [--events] [--json]\n", argv[0]);
       return arg == "--help" ? 0 : 2;
     }
   }
   std::vector<row> rows;
   const auto measure = [&](std::uint64_t n, layout how) {
-    rows.push_back(workload(n, how, eviction).run());
+    rows.push_back(workload(n, how, eviction, with_events).run());
     if (json)
       print_json(rows.back());
   };

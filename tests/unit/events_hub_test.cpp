@@ -266,7 +266,7 @@ TEST_CASE("a publisher that did not keep up begins again with nothing", "[events
 }
 
 TEST_CASE("the feed drops everything but namespaces when it is full", "[events]") {
-  events::feed feed(10000);
+  events::feed feed(4000);
   int woken = 0;
   feed.wake_with([&] { ++woken; });
   const auto spec = std::make_shared<const namespace_spec>();

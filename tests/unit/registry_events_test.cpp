@@ -33,7 +33,8 @@ struct told_registry : one_registry {
 
   std::vector<errc> describe(const keys_t& keys) {
     std::vector<errc> out;
-    for (const auto code : state.describe_pages({ns, describe_keys(keys)}).value().results)
+    const auto reply = state.describe_pages({ns, describe_keys(keys)}).value();
+    for (const auto code : reply.results)
       out.push_back(static_cast<errc>(code));
     return out;
   }

@@ -21,6 +21,11 @@ public:
   bool is_described(entry_index i) const noexcept { return i < marks_.size() && (marks_[i] & mark_described) != 0; }
   bool was_in_memory(entry_index i) const noexcept { return (marks_[i] & mark_in_memory) != 0; }
 
+  void prefetch(entry_index i) const noexcept {
+    if (i < marks_.size())
+      marks_.prefetch(i);
+  }
+
   /// The key, which is complete, is described from now on.
   void describe(entry_index i, bool in_memory) {
     marks_.grow_to(std::uint64_t{i} + 1);
@@ -32,6 +37,9 @@ public:
     if (!is_described(i))
       return;
     marks_[i] = 0;
+    // An eviction removes many at once.
+    if (lost_.empty())
+      lost_.reserve(lost_at_once);
     lost_.push_back(key);
   }
 
@@ -63,6 +71,7 @@ public:
 private:
   static constexpr std::uint8_t mark_described = 1;
   static constexpr std::uint8_t mark_in_memory = 2;
+  static constexpr std::size_t lost_at_once = 256;
 
   void flush_lost() {
     if (!lost_.empty())

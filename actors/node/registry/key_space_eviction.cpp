@@ -163,6 +163,8 @@ void key_space::prefetch_for_removal(std::span<const entry_index> entries) const
   for (const auto i : entries) {
     table_.prefetch_entry(i);
     table_.prefetch_details(i);
+    if (const auto* const described = outbox_.described())
+      described->prefetch(i);
   }
   for (const auto i : entries) {
     table_.prefetch_index(table_.entry(i).key);

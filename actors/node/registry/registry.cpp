@@ -246,8 +246,9 @@ registry::behavior_type registry::make_behavior() {
         // The answer also waits until the store has dropped all pages that were not restored.
         return serve_change(request_kind::invalidate, 1, [&](timestamp) { return state_.restored(); });
       },
-      [this](const describe_pages_request& x) {
-        return serve(request_kind::match, x.pages.keys.size(), [&](timestamp) { return state_.describe_pages(x); });
+      [this](describe_pages_request& x) {
+        const auto pages = x.pages.keys.size();
+        return serve(request_kind::match, pages, [&](timestamp) { return state_.describe_pages(std::move(x)); });
       },
       [this](written_atom, std::uint8_t code, const std::string& text) { written(errc_from_wire(code), text); },
       [this](caf::tick_atom) {

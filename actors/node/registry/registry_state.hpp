@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -108,7 +109,9 @@ public:
 
   // -- events: shard_descriptions
 
-  result<result_codes> describe_pages(const describe_pages_request& request) { return descriptions_.describe(request); }
+  result<result_codes> describe_pages(describe_pages_request request) {
+    return descriptions_.describe(std::move(request));
+  }
 
   // -- restoring, before anything but namespaces and ranks is added: shard_restoring
 

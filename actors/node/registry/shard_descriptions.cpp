@@ -29,13 +29,13 @@ bool shard_descriptions::in_memory(const key_space& ns, entry_index i) const {
   return true;
 }
 
-result<result_codes> shard_descriptions::describe(const describe_pages_request& request) {
+result<result_codes> shard_descriptions::describe(describe_pages_request request) {
   if (!namespaces_.options().events)
     return fail(errc::unsupported, "this node publishes no events; set events.endpoint");
   const auto ns = namespaces_.find_namespace(request.ns);
   if (!ns)
     return namespaces_.refuse(ns.error());
-  const auto& pages = request.pages;
+  auto& pages = request.pages;
   auto bad = namespaces_.check_batch(pages.keys.size());
   if (!bad)
     bad = events::fault_of(pages);
@@ -64,7 +64,7 @@ result<result_codes> shard_descriptions::describe(const describe_pages_request& 
   }
   if (change.positions.empty())
     return reply;
-  change.pages = pages;
+  change.pages = std::move(pages);
   described.add(std::move(change));
   return reply;
 }

@@ -16,7 +16,7 @@ public:
   explicit shard_descriptions(shard_namespaces& namespaces) : namespaces_(namespaces) {}
 
   /// As `describe_pages_request` says.
-  result<result_codes> describe(const describe_pages_request& request);
+  result<result_codes> describe(describe_pages_request request);
 
   /// Looks at the tier of the next keys, a bounded number of them.
   void look_at_tiers();
