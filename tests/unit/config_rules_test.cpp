@@ -48,6 +48,21 @@ TEST_CASE("The message size limit for actors fits the longest request", "[config
                  "actors.max_message_bytes: 4 MiB has no room"));
 }
 
+TEST_CASE("Events stay on the host", "[config]") {
+  for (const auto* endpoint : {"tcp://127.0.0.1:5557", "tcp://localhost:0", "tcp://[::1]:5557", "ipc:///run/events"})
+    good(small_config, {std::string("events.endpoint=") + endpoint});
+  for (const auto* endpoint : {"tcp://0.0.0.0:5557", "tcp://*:5557", "tcp://cache-1:5557", "tcp://[::]:5557"})
+    CHECK(
+        contains(bad(small_config, {std::string("events.endpoint=") + endpoint}), "can be reached by other machines"));
+  for (const auto* endpoint :
+       {"5557", "tcp://127.0.0.1", "tcp://:5557", "tcp://127.0.0.1:65536", "ipc://events", "udp://a:1"})
+    CHECK(contains(bad(small_config, {std::string("events.endpoint=") + endpoint}), "events.endpoint"));
+  good(small_config, {"events.endpoint=ipc:///run/events", "events.replay_endpoint=ipc:///run/replay"});
+  CHECK(contains(bad(small_config, {"events.replay_endpoint=ipc:///run/replay"}), "has no effect"));
+  CHECK(contains(bad(small_config, {"events.endpoint=ipc:///run/a", "events.replay_endpoint=ipc:///run/a"}),
+                 "a port or path of its own"));
+}
+
 TEST_CASE("Limits of a registry shard are consistent with each other and with the config", "[config]") {
   good(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=7"});
   CHECK(contains(bad(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=8"}),

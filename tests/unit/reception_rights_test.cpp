@@ -148,6 +148,13 @@ TEST_CASE("a peer may look up and fetch, and not write", "[reception]") {
   CHECK(code(rights.may(reuse_request{ns})) == errc::ok);
   CHECK(code(rights.may(reuse_request{foreign})) == errc::unknown_namespace);
   CHECK(code(engine.may(reuse_request{ns})) == errc::not_owner);
+  page_descriptions described;
+  described.keys = keys(4);
+  CHECK(code(rights.may(describe_pages_request{ns, described})) == errc::not_owner);
+  CHECK(code(engine.may(describe_pages_request{ns, described})) == errc::ok);
+  CHECK(code(engine.may(describe_pages_request{foreign, described})) == errc::unknown_namespace);
+  described.keys = keys(5);
+  CHECK(code(engine.may(describe_pages_request{ns, described})) == errc::limit_exceeded);
   CHECK(code(rights.may(reserve_request{ns, 0, mine, {}, keys(2), {}})) == errc::not_owner);
   CHECK(code(rights.may(finish_request{ns, 0, mine, pages(1)})) == errc::not_owner);
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);

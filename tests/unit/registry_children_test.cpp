@@ -8,7 +8,7 @@ using namespace troupe::test;
 
 TEST_CASE("Changes of child counts are sent in requests of a bounded size, in order", "[registry]") {
   const auto id = namespace_of(1).id();
-  outbox_collector collector(id, 1, 2, false);
+  outbox_collector collector(id, 1, 2, false, false);
   constexpr std::size_t count = 2 * child_changes_max + 5;
   for (std::size_t i = 0; i < count; ++i)
     collector.count_children(1, {key_of(i + 1), 1});
