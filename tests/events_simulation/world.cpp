@@ -24,14 +24,14 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
       feed_bytes_(random_.one_in(3) || defect_ == defect::forget_overflow ? 1200 : std::size_t{1} << 20U),
       details_max_(random_.one_in(4) ? 1500 : std::uint64_t{1} << 30U) {
   for (std::size_t i = 0; i < 3; ++i) {
-    space x;
+    served_model x;
     x.spec.name = "space " + std::to_string(i);
     // Two of them share a stream.
     x.spec.model = i < 2 ? "a" : "b";
     x.spec.world_size = i == 1 ? 2 : 1;
     x.id = x.spec.id();
     x.topic = "kv@node@" + x.spec.model;
-    spaces_.push_back(std::move(x));
+    models_.push_back(std::move(x));
   }
   const auto listeners = random_.between(1, 4);
   for (std::uint64_t i = 0; i < listeners; ++i)
@@ -50,11 +50,11 @@ void world::start_node() {
     how.events = feed_;
     how.residence = residence_;
     shards_.push_back(std::make_unique<registry_state>(how));
-    for (const auto& x : spaces_)
+    for (const auto& x : models_)
       if (auto added = shards_.back()->add_namespace(x.spec); !added)
         broken("start", to_string(added.error()));
   }
-  for (auto& x : spaces_) {
+  for (auto& x : models_) {
     x.resident.clear();
     x.next_slot.assign(x.spec.world_size, 0);
     for (rank_number rank = 0; rank < x.spec.world_size; ++rank)
@@ -99,9 +99,9 @@ registry_state& world::shard_of_key(key_number n) {
 }
 
 bool world::in_memory(std::size_t ns, key_number n) {
-  const auto found = shard_of_key(n).look_up({spaces_[ns].id, key_of(n)}, now_);
+  const auto found = shard_of_key(n).look_up({models_[ns].id, key_of(n)}, now_);
   return found && std::ranges::all_of(found->pages, [&](const key_page& page) {
-           return spaces_[ns].resident[page.rank]->contains(page.where.slot);
+           return models_[ns].resident[page.rank]->contains(page.where.slot);
          });
 }
 
@@ -115,8 +115,8 @@ void world::broken(std::string property, std::string text) {
 // -- the node ---------------------------------------------------------------------------------------------------------
 
 void world::save() {
-  const auto ns = random_.below(spaces_.size());
-  auto& x = spaces_[ns];
+  const auto ns = random_.below(models_.size());
+  auto& x = models_[ns];
   const auto first = random_.below(keys_most);
   const auto last = std::min(keys_most, first + random_.between(1, 6));
   const bool whole = !random_.one_in(4);
@@ -151,7 +151,7 @@ void world::describe(std::size_t ns, std::vector<key_number> keys) {
     all.tokens.items.insert(all.tokens.items.end(), 2, static_cast<std::uint32_t>(n));
   }
   for (auto& part : transfer::parts_by_shard(all, shard_count, 4)) {
-    const auto reply = shards_[part.shard]->describe_pages({spaces_[ns].id, part.pages});
+    const auto reply = shards_[part.shard]->describe_pages({models_[ns].id, part.pages});
     if (!reply)
       return broken("describe", to_string(reply.error()));
     for (const auto n : keys)
@@ -167,12 +167,12 @@ void world::describe_some() {
   std::vector<key_number> keys;
   for (auto n = random_.below(keys_most); n < keys_most && keys.size() < 8; n += random_.between(1, 3))
     keys.push_back(n);
-  describe(random_.below(spaces_.size()), std::move(keys));
+  describe(random_.below(models_.size()), std::move(keys));
 }
 
 void world::take_away() {
-  const auto ns = random_.below(spaces_.size());
-  const auto& x = spaces_[ns];
+  const auto ns = random_.below(models_.size());
+  const auto& x = models_[ns];
   const auto n = random_.below(keys_most);
   auto& shard = shard_of_key(n);
   const auto kind = random_.below(4);
@@ -198,7 +198,7 @@ void world::take_away() {
 }
 
 void world::change_tiers() {
-  auto& x = spaces_[random_.below(spaces_.size())];
+  auto& x = models_[random_.below(models_.size())];
   auto& slots = *x.resident[random_.below(x.resident.size())];
   for (int i = 0; i < 10; ++i) {
     const auto slot = random_.number(0, 200);
@@ -224,16 +224,16 @@ void world::report() {
     });
     if (defect_ == defect::describe_incomplete)
       for (auto& x : found)
-        if (auto* const told = std::get_if<events::pages_described>(&x.what)) {
-          told->positions.clear();
-          for (std::uint32_t i = 0; i < told->pages.keys.size(); ++i)
-            told->positions.push_back(i);
-          told->in_memory.resize(told->positions.size(), 0);
+        if (auto* const change = std::get_if<events::pages_described>(&x.what)) {
+          change->positions.clear();
+          for (std::uint32_t i = 0; i < change->pages.keys.size(); ++i)
+            change->positions.push_back(i);
+          change->in_memory.resize(change->positions.size(), 0);
         }
     feed_->push(std::move(found));
   }
   std::erase_if(ledger_, [&](const auto& x) {
-    return !shard_of_key(x.second).is_complete(spaces_[x.first].id, key_of(x.second));
+    return !shard_of_key(x.second).is_complete(models_[x.first].id, key_of(x.second));
   });
 }
 
@@ -378,7 +378,7 @@ void world::settle() {
       pass_to_hub();
     }
   }
-  for (std::size_t i = 0; i < 2 * spaces_.size() + 2; ++i) {
+  for (std::size_t i = 0; i < 2 * models_.size() + 2; ++i) {
     tick();
     report();
     pass_to_hub();
@@ -405,7 +405,7 @@ void world::compare() {
     std::size_t expected = 0;
     std::size_t least = 0;
     for (const auto& [ns, n] : ledger_) {
-      const auto& x = spaces_[ns];
+      const auto& x = models_[ns];
       const auto record = hub_->book().find(hub_->book().id_of(x.id, key_of(n)));
       const bool has_all = record && events::has_tokens(*record, hub_->book().shape(record->shape));
       if (!has_all && details_max_ > 10000)

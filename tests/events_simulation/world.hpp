@@ -34,7 +34,7 @@ public:
 private:
   using key_number = std::uint64_t;
 
-  struct space {
+  struct served_model {
     namespace_spec spec;
     namespace_id id;
     std::string topic;
@@ -91,7 +91,7 @@ private:
   std::uint64_t details_max_;
   std::shared_ptr<events::counters> counts_ = std::make_shared<events::counters>();
 
-  std::vector<space> spaces_;
+  std::vector<served_model> models_;
   std::vector<std::unique_ptr<registry_state>> shards_;
   std::shared_ptr<page_residence> residence_;
   std::shared_ptr<events::feed> feed_;

@@ -22,8 +22,8 @@ page_descriptions describe_keys(const keys_t& keys) {
 }
 
 /// A registry that reports what is to be published, and the reports.
-struct told_registry : one_registry {
-  explicit told_registry(std::uint32_t world_size = 1, registry_options how = {})
+struct publishing_registry : one_registry {
+  explicit publishing_registry(std::uint32_t world_size = 1, registry_options how = {})
       : one_registry(world_size, with_feed(std::move(how))) {}
 
   static registry_options with_feed(registry_options how) {
@@ -63,7 +63,7 @@ TEST_CASE("a registry without a publisher refuses descriptions", "[registry][eve
 }
 
 TEST_CASE("only complete keys are described", "[registry][events]") {
-  told_registry x(2);
+  publishing_registry x(2);
   const auto keys = some_keys(1, 3);
   CHECK(x.removed().empty());
   REQUIRE(x.reports.size() == 1); // the namespace
@@ -73,9 +73,9 @@ TEST_CASE("only complete keys are described", "[registry][events]") {
   CHECK(x.describe(keys) == std::vector{errc::not_found, errc::ok, errc::not_found});
   x.removed();
   REQUIRE(x.reports.size() == 1);
-  const auto& told = std::get<events::pages_described>(x.reports[0].what);
-  CHECK(told.positions == std::vector<std::uint32_t>{1});
-  CHECK(told.in_memory == std::vector<std::uint8_t>{0});
+  const auto& change = std::get<events::pages_described>(x.reports[0].what);
+  CHECK(change.positions == std::vector<std::uint32_t>{1});
+  CHECK(change.in_memory == std::vector<std::uint8_t>{0});
   CHECK(x.state.describe_pages({{9, 9}, describe_keys(keys)}).error().code == errc::unknown_namespace);
   auto bad = describe_keys(keys);
   bad.tokens.items.pop_back();
@@ -83,7 +83,7 @@ TEST_CASE("only complete keys are described", "[registry][events]") {
 }
 
 TEST_CASE("a described key that is not complete any more is reported once", "[registry][events]") {
-  told_registry x(2);
+  publishing_registry x(2);
   const auto keys = some_keys(1, 6);
   std::vector<page_ref> pages;
   for (const rank_number rank : {0U, 1U})
@@ -107,7 +107,7 @@ TEST_CASE("a described key that is not complete any more is reported once", "[re
 }
 
 TEST_CASE("removals and descriptions of a key are reported in their order", "[registry][events]") {
-  told_registry x;
+  publishing_registry x;
   const auto keys = some_keys(1, 1);
   x.removed();
   for (int i = 0; i < 2; ++i) {
@@ -123,7 +123,7 @@ TEST_CASE("removals and descriptions of a key are reported in their order", "[re
 }
 
 TEST_CASE("a rank that is added makes described keys incomplete", "[registry][events]") {
-  told_registry x;
+  publishing_registry x;
   auto spec = namespace_of(0, "automatic");
   must(x.state.add_namespace(spec, {.automatic = true}));
   x.ns = spec.id();
@@ -137,7 +137,7 @@ TEST_CASE("a rank that is added makes described keys incomplete", "[registry][ev
 }
 
 TEST_CASE("the keys of a namespace that is removed are reported", "[registry][events]") {
-  told_registry x;
+  publishing_registry x;
   const auto keys = some_keys(1, 3);
   x.save(keys);
   x.describe(keys);
@@ -151,7 +151,7 @@ TEST_CASE("a described key that moves between memory and disk is reported", "[re
   registry_options how;
   const auto residence = std::make_shared<page_residence>();
   how.residence = residence;
-  told_registry x(1, how);
+  publishing_registry x(1, how);
   const auto slots = residence->add(x.ns, 0, 100);
   const auto keys = some_keys(1, 3);
   const auto pages = x.save(keys);
