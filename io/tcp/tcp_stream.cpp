@@ -1,5 +1,7 @@
 #include "io/tcp/tcp_stream.hpp"
 
+#include "io/tcp/record_socket.hpp"
+
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -75,8 +77,8 @@ SSL_SESSION* session_of(SSL* connection, const connection_token& token) {
 
 class tcp_stream::encryption {
 public:
-  encryption(SSL* connection, const connection_token& token, std::uint64_t records_of_a_key)
-      : connection_(connection), token_(token), records_of_a_key_(records_of_a_key) {}
+  encryption(SSL* connection, int descriptor, const connection_token& token, std::uint64_t records_of_a_key)
+      : socket_(descriptor), connection_(connection), token_(token), records_of_a_key_(records_of_a_key) {}
   encryption(const encryption&) = delete;
   encryption& operator=(const encryption&) = delete;
   ~encryption() { SSL_free(connection_); }
@@ -84,24 +86,45 @@ public:
   SSL* connection() const noexcept { return connection_; }
   const connection_token& token() const noexcept { return token_; }
 
+  /// Must be called before anything is moved. False without memory.
+  bool open() {
+    auto* const socket = socket_.open();
+    if (socket == nullptr)
+      return false;
+    SSL_set_bio(connection_, socket, socket);
+    return true;
+  }
+
   outcome read(std::span<const iovec> into) {
     return all_of(into, read_waits_to_write_, SSL_ERROR_WANT_WRITE,
                   [&](const iovec& x, std::size_t& n) { return SSL_read_ex(connection_, x.iov_base, x.iov_len, &n); });
   }
   outcome write(std::span<const iovec> from) {
-    return all_of(from, write_waits_to_read_, SSL_ERROR_WANT_READ, [&](const iovec& x, std::size_t& n) {
+    // Nothing waits for more when this returns: either the last record has said so, or the socket is full and the
+    // kernel sends.
+    std::size_t left = 0;
+    for (const auto& x : from)
+      left += x.iov_len;
+    left = std::min(left, encrypted_bytes_most);
+    const auto out = all_of(from, write_waits_to_read_, SSL_ERROR_WANT_READ, [&](const iovec& x, std::size_t& n) {
+      // OpenSSL writes one record at a time (SSL_MODE_ENABLE_PARTIAL_WRITE).
+      socket_.expect_more(left > std::min<std::size_t>(x.iov_len, SSL3_RT_MAX_PLAIN_LENGTH));
       const int done = SSL_write_ex(connection_, x.iov_base, x.iov_len, &n);
-      if (done == 1)
+      if (done == 1) {
+        left -= std::min(left, n);
         count_records(n);
+      }
       return done;
     });
+    socket_.expect_more(false);
+    return out;
   }
   short events(bool writing) const noexcept {
     return static_cast<short>(POLLIN | ((writing && !write_waits_to_read_) || read_waits_to_write_ ? POLLOUT : 0));
   }
-  // OpenSSL takes one record at a time from the socket and delivers only complete ones. SSL_has_pending also counts an
-  // incomplete record, which would make the caller poll in a busy loop.
-  bool has_more() const noexcept { return SSL_pending(connection_) > 0; }
+  // OpenSSL takes the bytes of an incomplete record, so whatever is left in the socket's buffer can be read.
+  // SSL_has_pending also counts an incomplete record, which would make the caller poll in a busy loop.
+  bool has_more() const noexcept { return SSL_pending(connection_) > 0 || socket_.has_bytes(); }
 
 private:
   /// Continues until everything is moved, or nothing can be moved at the moment. `other` is set when that waits for the
@@ -156,6 +179,7 @@ private:
       records_ = 0;
   }
 
+  record_socket socket_;
   SSL* connection_;
   connection_token token_;
   std::uint64_t records_of_a_key_;
@@ -225,8 +249,8 @@ result<void> tcp_stream::encrypt(role mine, const connection_token& token, std::
   auto* const connection = context() != nullptr ? SSL_new(context()) : nullptr;
   if (connection == nullptr)
     return fail(errc::io_error, "cannot start TLS");
-  encryption_.reset(new encryption(connection, token, records_of_a_key));
-  if (SSL_set_fd(connection, descriptor()) != 1)
+  encryption_.reset(new encryption(connection, descriptor(), token, records_of_a_key));
+  if (!encryption_->open())
     return fail(errc::io_error, "cannot start TLS");
   SSL_set_app_data(connection, encryption_.get());
   if (mine == role::asks) {
