@@ -147,9 +147,9 @@ outcome timed(const other_process& other, double seconds, const std::function<st
 
 // -- io/tcp -----------------------------------------------------------------------------------------------------------
 
-void expose(int line, const settings& how, bool encrypted, unsigned) {
+void expose(int line, const settings& how, bool encrypted, unsigned streams) {
   const std::array from{loopback};
-  const auto memory = value_or_die(io::make_tcp_exposer(loopback, encrypted)->expose(how.request_bytes, from));
+  const auto memory = value_or_die(io::make_tcp_exposer(loopback, encrypted, streams)->expose(how.request_bytes, from));
   std::fill(memory->bytes().begin(), memory->bytes().end(), std::byte{1});
   const auto& name = memory->name();
   for (const auto* x : {&name.address, &name.key}) {
@@ -177,7 +177,7 @@ class mover_pair {
 public:
   mover_pair(const settings& how, bool encrypted, unsigned streams)
       : how_(how), other_([&](int line) { expose(line, how, encrypted, streams); }), memory_(touched(how.memory_bytes)),
-        mover_(value_or_die(io::make_tcp_mover(std::max(streams, 2U), encrypted))),
+        mover_(value_or_die(io::make_tcp_mover({0, encrypted, streams}))),
         peer_(value_or_die(mover_->connect(heard_name(other_.line(), how), [](const error&) {}))) {}
 
   outcome measure(io::remote_direction direction) {

@@ -345,8 +345,10 @@ struct remote_config {
   std::string transport = "tcp";
   /// For "tcp".
   bool encrypt = true;
-  /// For a node, with "tcp": threads that transfer pages of all clients.
-  unsigned threads = 2;
+  /// For "tcp": the most connections for the pages of one rank of a client; 0: by the number of processors.
+  unsigned streams = 0;
+  /// For a node, with "tcp": threads that transfer pages of all clients; 0: by `streams`.
+  unsigned threads = 0;
   /// For "ucx", as UCX_TLS and UCX_NET_DEVICES.
   std::string ucx_transports = "tcp,self";
   std::string ucx_interfaces;

@@ -452,7 +452,13 @@ void describe(Visitor& v, remote_config& c) {
   v.field("encrypt", c.encrypt, flag{},
           "For \"tcp\": pages are encrypted in transit, with a key of each attachment. A node with this setting "
           "refuses clients without it.");
-  v.field("threads", c.threads, whole{1, 64}, "For a node, with \"tcp\": threads that transfer pages of all clients.");
+  v.field(
+      "streams", c.streams, whole{0, 64},
+      "For \"tcp\": connections over which the pages of one rank are spread, as many as both ends allow; 0: one for "
+      "every two processors, from one to eight.");
+  v.field(
+      "threads", c.threads, whole{0, 64},
+      "For a node, with \"tcp\": threads that transfer pages of all clients; 0: as many as `streams`, two at least.");
   v.field("ucx_transports", c.ucx_transports, free_text, "For \"ucx\", as UCX_TLS: \"rc,tcp,self\" for RDMA.");
   v.field("ucx_interfaces", c.ucx_interfaces, free_text,
           "For \"ucx\", as UCX_NET_DEVICES. Empty: a node takes what UCX chooses; a client takes the one by which it "

@@ -28,7 +28,7 @@ public:
     const auto address = address_towards(node_);
     if (!address)
       return fail(errc::unreachable, "this host has no IPv4 address with a route to " + node_);
-    return io::make_tcp_exposer(*address, how_.encrypt)->expose(bytes, from);
+    return io::make_tcp_exposer(*address, how_.encrypt, how_.streams)->expose(bytes, from);
   }
 
 private:
@@ -44,7 +44,11 @@ std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_con
 
 result<std::shared_ptr<io::remote_mover>> make_remote_mover(const config::remote_config& how) {
   return how.transport == "ucx" ? io::make_ucx_mover({how.ucx_transports, how.ucx_interfaces})
-                                : io::make_tcp_mover(how.threads, how.encrypt);
+                                : io::make_tcp_mover({how.threads, how.encrypt, how.streams, how.stall_time / 4});
+}
+
+std::uint32_t streams_of(const config::remote_config& how) noexcept {
+  return io::chosen_streams(how.streams);
 }
 
 } // namespace troupe

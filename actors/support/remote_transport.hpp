@@ -3,6 +3,7 @@
 #include "config/node_config.hpp"
 #include "io/remote_memory.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,5 +18,8 @@ std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_con
 /// The node's end. Errors: `unsupported` where this build does not have the transport, `io_error` where it cannot be
 /// started.
 result<std::shared_ptr<io::remote_mover>> make_remote_mover(const config::remote_config& how);
+
+/// The most connections of an attachment over TCP.
+std::uint32_t streams_of(const config::remote_config& how) noexcept;
 
 } // namespace troupe

@@ -6,30 +6,37 @@
 #include <cstdint>
 #include <span>
 
-/// The frames of a connection between a node and the memory of a client. All numbers are little-endian.
+/// The frames of the connections between a node and the memory of a client. All numbers are little-endian.
 ///
-///     node, once           hello:   16 bytes that identify the protocol, 32 of the token that authorizes the node
+///     node, once           hello:   16 bytes that identify the protocol, 32 of the token that authorizes the node,
+///                                   the number of this connection, and how many the node makes
 ///     node                 order:   kind, number, offset in the memory, length; a put is followed by its bytes
 ///     client, in order     answer:  kind and number of the order, length; the answer to a get is followed by its bytes
 ///
-/// The client answers a put when its bytes are in place. Any other message ends the connection.
+/// The client answers a put when its bytes are in place. It answers `end_stream`, whose offset is the number of another
+/// connection and whose length is 0, when that connection no longer accesses the memory, and will not come if it has
+/// not come yet. Any other message ends the connection.
 
 namespace troupe::io::tcp {
 
 static_assert(std::endian::native == std::endian::little, "frames are sent as they are in memory");
 
 inline constexpr std::size_t token_bytes = 32;
+/// The most connections to one memory.
+inline constexpr std::uint32_t streams_most = 64;
 using connection_token = std::array<std::byte, token_bytes>;
 
 struct hello {
   static constexpr std::array<char, 16> this_protocol{'t', 'r', 'o', 'u', 'p', 'e', ' ', 'm',
-                                                      'e', 'm', 'o', 'r', 'y', ' ', '1', '\n'};
+                                                      'e', 'm', 'o', 'r', 'y', ' ', '2', '\n'};
   std::array<char, 16> protocol = this_protocol;
   connection_token token{};
+  std::uint32_t stream = 0;
+  std::uint32_t streams = 1;
 };
-static_assert(sizeof(hello) == 48);
+static_assert(sizeof(hello) == 56);
 
-enum class order_kind : std::uint32_t { put = 1, get = 2 };
+enum class order_kind : std::uint32_t { put = 1, get = 2, end_stream = 3 };
 
 struct order {
   order_kind kind = order_kind::put;
@@ -54,6 +61,8 @@ std::span<std::byte> bytes_of(Frame& x) {
 
 /// Whether the order is valid, and lies within that many bytes.
 constexpr bool is_sound(const order& x, std::uint64_t memory_bytes) {
+  if (x.kind == order_kind::end_stream)
+    return x.length == 0 && x.offset < streams_most;
   return (x.kind == order_kind::put || x.kind == order_kind::get) && x.length > 0 && x.offset <= memory_bytes &&
          x.length <= memory_bytes - x.offset;
 }

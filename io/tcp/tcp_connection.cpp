@@ -1,5 +1,7 @@
 #include "io/tcp/tcp_connection.hpp"
 
+#include "io/tcp/memory_place.hpp"
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -8,9 +10,8 @@ namespace troupe::io::tcp {
 
 namespace {
 
-/// The most pieces of one system call, and of one connection before the next one's turn.
+/// The most pieces of one system call.
 constexpr std::size_t pieces_most = 32;
-constexpr std::size_t bytes_in_a_row = std::size_t{2} << 20U;
 
 /// A list of pieces of memory without the bytes that were moved already.
 class pieces {
@@ -30,31 +31,7 @@ private:
   std::size_t count_ = 0;
 };
 
-endpoint where(const remote_memory_name& name) {
-  const auto& x = name.address;
-  return {static_cast<std::uint32_t>(x[0]) << 24U | static_cast<std::uint32_t>(x[1]) << 16U |
-              static_cast<std::uint32_t>(x[2]) << 8U | x[3],
-          static_cast<std::uint16_t>(x[4] << 8U | x[5])};
-}
-
 } // namespace
-
-std::vector<std::uint8_t> tcp_address(const endpoint& where, bool encrypted) {
-  return {static_cast<std::uint8_t>(where.address >> 24U), static_cast<std::uint8_t>(where.address >> 16U),
-          static_cast<std::uint8_t>(where.address >> 8U),  static_cast<std::uint8_t>(where.address),
-          static_cast<std::uint8_t>(where.port >> 8U),     static_cast<std::uint8_t>(where.port),
-          encrypted ? std::uint8_t{1} : std::uint8_t{0}};
-}
-
-bool names_tcp_memory(const remote_memory_name& name) {
-  constexpr std::size_t address_bytes = 7;
-  return name.address.size() == address_bytes && name.address.back() <= 1 && name.key.size() == token_bytes &&
-         name.bytes > 0;
-}
-
-bool is_encrypted(const remote_memory_name& name) {
-  return name.address.back() == 1;
-}
 
 std::size_t tcp_connection::task::to_send() const noexcept {
   return sizeof words + (words.kind == order_kind::put ? here.size() : 0);
@@ -64,49 +41,56 @@ std::size_t tcp_connection::task::to_hear() const noexcept {
   return sizeof reply + (words.kind == order_kind::get ? here.size() : 0);
 }
 
-tcp_connection::tcp_connection(remote_memory_name name, std::function<void(const error&)> lost)
-    : name_(std::move(name)), lost_(std::move(lost)) {}
+tcp_connection::tcp_connection(remote_memory_name name, stream_number stream, std::uint32_t streams,
+                               std::size_t turn_bytes, std::shared_ptr<piece_source> source)
+    : name_(std::move(name)), number_(stream), turn_bytes_(turn_bytes), source_(std::move(source)) {
+  hello_.stream = stream;
+  hello_.streams = streams;
+}
 
 void tcp_connection::connect() {
+  if (!source_)
+    return;
+  const auto where = memory_place::parse(name_);
+  if (!where)
+    return fail_with(where.error());
   std::transform(name_.key.begin(), name_.key.end(), hello_.token.begin(), [](auto x) { return std::byte{x}; });
-  auto made = tcp_stream::connect(where(name_));
+  auto made = tcp_stream::connect(where->where);
   if (!made)
     return fail_with(made.error());
   stream_ = std::move(*made);
-  if (is_encrypted(name_))
+  if (where->encrypted)
     if (auto encrypted = stream_.encrypt(tcp_stream::role::asks, hello_.token); !encrypted)
       fail_with(encrypted.error());
 }
 
-void tcp_connection::move(remote_direction direction, const std::vector<remote_move>& moves, remote_end end) {
-  if (failure_)
-    return end(tl::unexpected<error>(*failure_));
-  const auto kind = direction == remote_direction::put ? order_kind::put : order_kind::get;
-  for (const auto& x : moves)
-    if (!is_sound({kind, 0, x.there, x.here.size()}, name_.bytes))
-      return end(fail(errc::out_of_range, "the range is outside the memory of the other end"));
-  if (moves.empty())
-    return end({});
-  const auto all = std::make_shared<batch>(batch{std::move(end), moves.size()});
-  for (const auto& x : moves)
-    tasks_.push_back({{kind, ++last_number_, x.there, x.here.size()}, x.here, all, 0, {}, 0});
-  send_some();
-}
-
-void tcp_connection::close(const std::function<void()>& closed) {
-  lost_ = nullptr;
-  fail_with({errc::unreachable, "closed"});
-  closed();
+void tcp_connection::work() {
+  if (!stream_)
+    return;
+  for (const auto& x : source_->take(number_))
+    tasks_.push_back({{x.kind, ++last_number_, x.offset, x.here.size()}, x.here, 0, {}, 0});
+  const auto sent = send_some();
+  if (sent > 0 && source_)
+    source_->on_progress(number_, sent);
 }
 
 void tcp_connection::on_ready() {
-  for (std::size_t moved = 0; moved < bytes_in_a_row && stream_;) {
+  std::size_t moved = 0;
+  while (moved < turn_bytes_ && stream_) {
     const auto sent = send_some();
     const auto heard = stream_ ? hear_some() : 0;
     if (sent + heard == 0)
-      return;
+      break;
     moved += sent + heard;
   }
+  if (moved > 0 && source_)
+    source_->on_progress(number_, moved);
+}
+
+void tcp_connection::on_tick() {
+  // The source may close this connection and with it the last reference of the connection to the source.
+  if (const auto source = source_)
+    source->on_tick();
 }
 
 std::size_t tcp_connection::send_some() {
@@ -127,7 +111,6 @@ std::size_t tcp_connection::send_some() {
     fail_with({errc::unreachable, "the connection to the memory of the other end was lost"});
     return 0;
   }
-  moved_.fetch_add(put.bytes, std::memory_order_relaxed);
   auto left = put.bytes;
   const auto of_hello = std::min(left, sizeof hello_ - hello_sent_);
   hello_sent_ += of_hello;
@@ -164,7 +147,6 @@ std::size_t tcp_connection::hear_some() {
                                             : "the other end sent an unexpected message"});
     return 0;
   }
-  moved_.fetch_add(got.bytes, std::memory_order_relaxed);
   for (auto left = got.bytes; left > 0;) {
     auto& x = tasks_.front();
     const auto n = std::min(left, x.to_hear() - x.heard);
@@ -182,26 +164,26 @@ std::size_t tcp_connection::hear_some() {
 }
 
 void tcp_connection::end_first() {
-  const auto of = std::move(tasks_.front().of);
   tasks_.pop_front();
   --sent_;
-  if (--of->open == 0)
-    std::exchange(of->end, nullptr)({});
+  source_->on_answered(number_);
+  // The next pieces, which the answer has made room for.
+  if (!source_)
+    return;
+  for (const auto& x : source_->take(number_))
+    tasks_.push_back({{x.kind, ++last_number_, x.offset, x.here.size()}, x.here, 0, {}, 0});
 }
 
 void tcp_connection::fail_with(error why) {
-  if (failure_)
+  const auto source = std::exchange(source_, nullptr);
+  if (!source)
     return;
-  failure_ = std::move(why);
   // From here on nothing is read into memory of this process; the kernel holds copies of what it still sends.
   if (stream_)
     stream_.abort();
   sent_ = 0;
-  for (const auto& x : std::exchange(tasks_, {}))
-    if (auto end = std::exchange(x.of->end, nullptr))
-      end(tl::unexpected<error>(*failure_));
-  if (const auto tell = std::exchange(lost_, nullptr))
-    tell(*failure_);
+  tasks_.clear();
+  source->on_failed(number_, std::move(why));
 }
 
 } // namespace troupe::io::tcp

@@ -2,23 +2,36 @@
 
 #include "io/remote_memory.hpp"
 #include "io/tcp/memory_frames.hpp"
+#include "io/tcp/stream_schedule.hpp"
 #include "io/tcp/tcp_stream.hpp"
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace troupe::io::tcp {
 
-/// Encodes the address of memory: four bytes of an IPv4 address and two of a port in network byte order, and whether
-/// the connection is encrypted. The key is the token.
-std::vector<std::uint8_t> tcp_address(const endpoint& where, bool encrypted);
-bool names_tcp_memory(const remote_memory_name& name);
-bool is_encrypted(const remote_memory_name& name);
+/// Has the pieces that the connections of one peer move, and is notified of what becomes of them. Its calls come from
+/// the threads of the connections.
+class piece_source {
+public:
+  piece_source() = default;
+  piece_source(const piece_source&) = delete;
+  piece_source& operator=(const piece_source&) = delete;
+  virtual ~piece_source() = default;
+
+  /// What the connection is to send next.
+  virtual std::vector<piece> take(stream_number stream) = 0;
+  /// So many bytes have moved.
+  virtual void on_progress(stream_number stream, std::size_t bytes) = 0;
+  /// The oldest piece of the connection has been moved.
+  virtual void on_answered(stream_number stream) = 0;
+  /// The connection is closed, and accesses no memory of a piece any more. Called once.
+  virtual void on_failed(stream_number stream, error why) = 0;
+  /// Is called now and then while the connection has something in transfer.
+  virtual void on_tick() = 0;
+};
 
 /// The node's end of one connection. Belongs to the thread of its loop.
 ///
@@ -31,12 +44,14 @@ bool is_encrypted(const remote_memory_name& name);
 ///   process belong to uncommitted pages.
 class tcp_connection {
 public:
-  /// `name` is one of this transport (`names_tcp_memory`).
-  tcp_connection(remote_memory_name name, std::function<void(const error&)> lost);
+  /// The connection number `stream` of `streams`. `turn_bytes`: what it moves before it is another one's turn.
+  tcp_connection(remote_memory_name name, stream_number stream, std::uint32_t streams, std::size_t turn_bytes,
+                 std::shared_ptr<piece_source> source);
 
   void connect();
-  void move(remote_direction direction, const std::vector<remote_move>& moves, remote_end end);
-  void close(const std::function<void()>& closed);
+  /// Takes the pieces that are there, and begins to send them.
+  void work();
+  void close(const error& why) { fail_with(why); }
 
   /// The descriptor, at least 0 while there is a connection, and the events to wait for, as `poll` takes them.
   int descriptor() const noexcept { return stream_ ? stream_.descriptor() : -1; }
@@ -45,21 +60,15 @@ public:
   bool has_more() const noexcept { return stream_ && stream_.has_more(); }
   /// Handles an event. Moves a bounded number of bytes, so that other connections get their turn.
   void on_ready();
-
-  /// The bytes moved so far. Any thread.
-  std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
+  /// Whether `on_tick` is to be called.
+  bool is_busy() const noexcept { return !tasks_.empty(); }
+  void on_tick();
 
 private:
-  /// One call of `move`.
-  struct batch {
-    remote_end end;
-    std::size_t open = 0;
-  };
   /// An order that has begun and is not answered.
   struct task {
     order words;
     std::span<std::byte> here;
-    std::shared_ptr<batch> of;
     /// Bytes sent of `words`, and of the bytes behind them for a put.
     std::size_t sent = 0;
     answer reply;
@@ -77,7 +86,10 @@ private:
   void fail_with(error why);
 
   remote_memory_name name_;
-  std::function<void(const error&)> lost_;
+  stream_number number_;
+  std::size_t turn_bytes_;
+  /// Null after the connection has failed.
+  std::shared_ptr<piece_source> source_;
   tcp_stream stream_;
   hello hello_;
   std::size_t hello_sent_ = 0;
@@ -85,8 +97,6 @@ private:
   std::deque<task> tasks_;
   /// The number of tasks that were sent completely: the first ones.
   std::size_t sent_ = 0;
-  std::optional<error> failure_;
-  std::atomic<std::uint64_t> moved_{0};
 };
 
 } // namespace troupe::io::tcp

@@ -2,14 +2,14 @@
 #include "base/threads.hpp"
 #include "io/memory/private_memory.hpp"
 #include "io/page.hpp"
+#include "io/tcp/exposed_streams.hpp"
 #include "io/tcp/memory_frames.hpp"
-#include "io/tcp/tcp_connection.hpp"
+#include "io/tcp/memory_place.hpp"
 #include "io/tcp/tcp_memory.hpp"
 #include "io/tcp/tcp_stream.hpp"
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <poll.h>
@@ -34,21 +34,21 @@ constexpr std::size_t callers_most = 16;
 /// The pause when no descriptor is left for a waiting connection, which poll would otherwise report again at once.
 constexpr auto accept_pause = std::chrono::milliseconds(100);
 
-iovec piece(std::span<std::byte> x) {
+iovec piece_of(std::span<std::byte> x) {
   return {x.data(), x.size()};
 }
 
-/// Memory of this process with a listener. All members below `run` belong to its thread, which lives as long as the
+/// Memory of this process with a listener. All members below `run` belong to its threads, which live as long as the
 /// object.
 ///
-/// Invariant: only that thread reads and writes bytes of the memory. So nothing can reach them after it has ended.
+/// Invariant: only these threads read and write bytes of the memory. So nothing can reach them after they have ended.
 class tcp_exposed_memory final : public exposed_memory {
 public:
   tcp_exposed_memory(private_memory memory, listener listening, connection_token token, bool encrypted,
-                     std::vector<std::uint32_t> from)
+                     std::uint32_t streams_allowed, std::vector<std::uint32_t> from)
       : memory_(std::move(memory)), listening_(std::move(listening.descriptor)), token_(token), encrypted_(encrypted),
-        from_(std::move(from)) {
-    name_.address = tcp_address(listening.where, encrypted);
+        from_(std::move(from)), streams_(streams_allowed) {
+    name_.address = memory_place{listening.where, encrypted, streams_allowed}.bytes();
     for (const auto x : token_)
       name_.key.push_back(std::to_integer<std::uint8_t>(x));
     name_.bytes = memory_.bytes().size();
@@ -57,16 +57,18 @@ public:
   ~tcp_exposed_memory() override {
     if (!thread_.joinable())
       return;
-    stopping_ = true;
+    streams_.stop();
     signal_event(stop_.get());
     thread_.join();
+    for (auto& x : more_threads_)
+      x.join();
   }
 
   result<void> start() {
     stop_ = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_)
       return tl::unexpected<error>(system_error(errno, "cannot create an event descriptor"));
-    auto started = start_thread(thread_name("troupe-exposer"), "the thread that exposes memory", [this] { run(); });
+    auto started = start_exposer([this] { run(); });
     if (!started)
       return tl::unexpected<error>(started.error());
     thread_ = std::move(*started);
@@ -85,39 +87,50 @@ private:
     time_source::time_point until;
   };
 
-  void run() {
-    block_broken_pipes();
-    auto node = wait_for_node();
-    listening_.reset();
-    if (node)
-      serve(node);
+  template <class F>
+  static result<std::thread> start_exposer(F run) {
+    return start_thread(thread_name("troupe-exposer"), "the thread that exposes memory", std::move(run));
   }
 
-  /// Empty when the memory is being destroyed.
-  tcp_stream wait_for_node() {
+  void run() {
+    block_broken_pipes();
+    auto* const last = wait_for_node();
+    listening_.reset();
+    if (last != nullptr)
+      serve(*last);
+  }
+
+  /// Starts to serve all connections of the node but the last one, which it returns. Null when the memory is being
+  /// destroyed, and when the last one has not come in time.
+  served_stream* wait_for_node() {
     std::vector<caller> callers;
     bool accept_pauses = false;
+    auto until = time_source::time_point::max();
     for (;;) {
       const bool is_open = callers.size() < callers_most && !accept_pauses;
       std::vector<pollfd> what{{stop_.get(), POLLIN, 0}, {is_open ? listening_.get() : -1, POLLIN, 0}};
       for (const auto& x : callers)
         what.push_back({x.stream.descriptor(), x.stream.events(false), 0});
+      const bool waits_for_ever = callers.empty() && until == time_source::time_point::max();
       const auto patience = std::exchange(accept_pauses, false) ? static_cast<int>(accept_pause.count())
-                            : callers.empty()                   ? -1
+                            : waits_for_ever                    ? -1
                                                                 : 500;
       static_cast<void>(::poll(what.data(), what.size(), patience));
-      if (what[0].revents != 0)
-        return {};
-      for (auto& x : callers)
-        switch (listen_to(x)) {
-        case standing::node:
-          return std::move(x.stream);
-        case standing::stranger:
-          x.stream = {};
-          break;
-        case standing::unknown:
-          break;
+      if (what[0].revents != 0 || time_source::now() >= until)
+        return nullptr;
+      for (auto& x : callers) {
+        const auto who = listen_to(x);
+        if (who == standing::node) {
+          if (auto* const joined = streams_.join(x.words, std::move(x.stream))) {
+            if (streams_.all_have_come())
+              return joined;
+            until = std::min(until, time_source::now() + hello_time);
+            serve_in_thread(*joined);
+          }
         }
+        if (who != standing::unknown)
+          x.stream = {};
+      }
       std::erase_if(callers, [](const caller& x) { return !x.stream; });
       if (what[1].revents == 0)
         continue;
@@ -129,12 +142,24 @@ private:
     }
   }
 
+  /// Without a thread the connection ends, and the node uses the others.
+  void serve_in_thread(served_stream& x) {
+    auto started = start_exposer([this, &x] {
+      block_broken_pipes();
+      serve(x);
+    });
+    if (started)
+      more_threads_.push_back(std::move(*started));
+    else
+      streams_.leave(x);
+  }
+
   bool may_come(std::uint32_t address) const { return std::find(from_.begin(), from_.end(), address) != from_.end(); }
 
   enum class standing : std::uint8_t { unknown, stranger, node };
 
   standing listen_to(caller& x) const {
-    const std::array<iovec, 1> rest{piece(bytes_of(x.words).subspan(x.heard))};
+    const std::array<iovec, 1> rest{piece_of(bytes_of(x.words).subspan(x.heard))};
     const auto got = x.stream.read(rest);
     x.heard += got.bytes;
     if (got.ended || x.until < time_source::now())
@@ -145,18 +170,24 @@ private:
                                                                                          : standing::stranger;
   }
 
-  void serve(tcp_stream& node) {
+  void serve(served_stream& node) {
     order what;
-    while (read_all(node, bytes_of(what)) && is_sound(what, memory_.bytes().size())) {
-      const auto place = memory_.bytes().subspan(what.offset, what.length);
-      answer done{what.kind, what.number, what.length};
-      if (what.kind == order_kind::put && !read_all(node, place))
-        return;
-      std::array<iovec, 2> reply{piece(bytes_of(done)),
-                                 what.kind == order_kind::get ? piece(place) : iovec{nullptr, 0}};
-      if (!write_all(node, reply))
-        return;
+    while (read_all(node, bytes_of(what)) && carry_out(node, what)) {
     }
+    streams_.leave(node);
+  }
+
+  bool carry_out(served_stream& node, const order& what) {
+    if (!is_sound(what, memory_.bytes().size()))
+      return false;
+    answer done{what.kind, what.number, what.length};
+    std::array<iovec, 2> reply{piece_of(bytes_of(done)), iovec{nullptr, 0}};
+    if (what.kind == order_kind::end_stream)
+      return streams_.end(node, static_cast<std::uint32_t>(what.offset)) && write_all(node, reply);
+    const auto place = memory_.bytes().subspan(what.offset, what.length);
+    if (what.kind == order_kind::get)
+      reply[1] = piece_of(place);
+    return (what.kind != order_kind::put || read_all(node, place)) && write_all(node, reply);
   }
 
   /// Returns also when the memory is being destroyed.
@@ -169,30 +200,34 @@ private:
     static_cast<void>(::poll(what.data(), what.size(), -1));
   }
 
-  bool read_all(tcp_stream& node, std::span<std::byte> into) const {
+  bool read_all(served_stream& node, std::span<std::byte> into) const {
     while (!into.empty()) {
-      const std::array<iovec, 1> rest{piece(into)};
-      const auto got = node.read(rest);
-      if (got.ended || stopping_)
+      if (node.is_ending())
+        return false;
+      const std::array<iovec, 1> rest{piece_of(into)};
+      const auto got = node.stream.read(rest);
+      if (got.ended)
         return false;
       if (got.bytes == 0)
-        wait(node, false);
+        wait(node.stream, false);
       into = into.subspan(got.bytes);
     }
-    return true;
+    return !node.is_ending();
   }
 
-  bool write_all(tcp_stream& node, std::span<iovec> from) const {
+  bool write_all(served_stream& node, std::span<iovec> from) const {
     while (!from.empty()) {
       if (from.front().iov_len == 0) {
         from = from.subspan(1);
         continue;
       }
-      const auto put = node.write(from);
-      if (put.ended || stopping_)
+      if (node.is_ending())
+        return false;
+      const auto put = node.stream.write(from);
+      if (put.ended)
         return false;
       if (put.bytes == 0)
-        wait(node, true);
+        wait(node.stream, true);
       auto left = put.bytes;
       for (auto& x : from) {
         const auto n = std::min(left, x.iov_len);
@@ -206,19 +241,22 @@ private:
 
   private_memory memory_;
   unique_descriptor listening_;
-  /// Ends the waits, and also a stream of orders without a pause.
+  /// Ends the waits of all threads.
   unique_descriptor stop_;
-  std::atomic<bool> stopping_ = false;
   connection_token token_;
   bool encrypted_;
   std::vector<std::uint32_t> from_;
   remote_memory_name name_;
+  exposed_streams streams_;
   std::thread thread_;
+  /// Changed by the first thread, until it has ended.
+  std::vector<std::thread> more_threads_;
 };
 
 class tcp_exposer final : public memory_exposer {
 public:
-  tcp_exposer(std::uint32_t address, bool encrypted) : address_(address), encrypted_(encrypted) {}
+  tcp_exposer(std::uint32_t address, bool encrypted, std::uint32_t streams)
+      : address_(address), encrypted_(encrypted), streams_(chosen_streams(streams)) {}
 
   result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const std::uint32_t> from) override {
     if (bytes == 0 || bytes % page_alignment != 0)
@@ -232,8 +270,9 @@ public:
     auto listening = listen_on(address_);
     if (!listening)
       return tl::unexpected<error>(std::move(listening.error()));
-    const auto out = std::make_shared<tcp_exposed_memory>(std::move(*memory), std::move(*listening), token, encrypted_,
-                                                          std::vector<std::uint32_t>(from.begin(), from.end()));
+    const auto out =
+        std::make_shared<tcp_exposed_memory>(std::move(*memory), std::move(*listening), token, encrypted_, streams_,
+                                             std::vector<std::uint32_t>(from.begin(), from.end()));
     if (auto started = out->start(); !started)
       return tl::unexpected<error>(std::move(started.error()));
     return out;
@@ -242,12 +281,13 @@ public:
 private:
   std::uint32_t address_;
   bool encrypted_;
+  std::uint32_t streams_;
 };
 
 } // namespace
 
-std::shared_ptr<memory_exposer> make_tcp_exposer(std::uint32_t address, bool encrypted) {
-  return std::make_shared<tcp_exposer>(address, encrypted);
+std::shared_ptr<memory_exposer> make_tcp_exposer(std::uint32_t address, bool encrypted, std::uint32_t streams) {
+  return std::make_shared<tcp_exposer>(address, encrypted, streams);
 }
 
 } // namespace troupe::io

@@ -1,22 +1,41 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "io/remote_memory.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
 /// Access to memory of another host over TCP. The node connects to a listener of the client, authenticates with a
-/// token, and sends orders to write and read the memory, encrypted if configured. The client's own thread carries them
-/// out and touches no other memory. So an authenticated node can only access this memory, and other processes nothing.
+/// token, and sends orders to write and read the memory, encrypted if configured. The client's own threads carry them
+/// out and touch no other memory. So an authenticated node can only access this memory, and other processes nothing.
+///
+/// A node makes several connections to one memory, as many as both ends allow, and spreads the pages over them.
 
 namespace troupe::io {
 
-/// Makes the client's end: each memory has a listener and a thread. The listener is on `address`, an address of this
-/// host in host byte order, and is closed once the node has connected. `encrypted`: whether transfers are encrypted.
-std::shared_ptr<memory_exposer> make_tcp_exposer(std::uint32_t address, bool encrypted);
+/// The connections of an attachment: as many as wanted, 64 at most; for 0 as many as suit this machine, which is one
+/// for every two processors, from 1 to 8.
+std::uint32_t chosen_streams(std::uint32_t wanted) noexcept;
 
-/// Makes the node's end, with `threads` for all peers, at least one. With `encrypted`, peers without encryption are
-/// refused: `unsupported`. Errors: `io_error`.
-result<std::shared_ptr<remote_mover>> make_tcp_mover(unsigned threads, bool encrypted);
+/// Makes the client's end: each memory has a listener, and a thread for each connection. The listener is on `address`,
+/// an address of this host in host byte order, and is closed once the node has made its connections. `encrypted`:
+/// whether transfers are encrypted. `streams`: the most connections, as in `chosen_streams`.
+std::shared_ptr<memory_exposer> make_tcp_exposer(std::uint32_t address, bool encrypted, std::uint32_t streams = 0);
+
+struct tcp_mover_options {
+  /// For all peers; 0: as many as a peer has connections, two at least.
+  unsigned threads = 0;
+  /// Peers without encryption are refused: `unsupported`.
+  bool encrypted = true;
+  /// The most connections to a peer, as in `chosen_streams`.
+  std::uint32_t streams = 0;
+  /// A connection on which nothing moves for this time is ended, if another one to the same peer works.
+  duration silence = std::chrono::milliseconds(2500);
+};
+
+/// Makes the node's end. Errors: `io_error`.
+result<std::shared_ptr<remote_mover>> make_tcp_mover(const tcp_mover_options& options);
 
 } // namespace troupe::io

@@ -1,15 +1,13 @@
-#include "base/event_signal.hpp"
 #include "base/threads.hpp"
-#include "io/tcp/tcp_connection.hpp"
+#include "io/tcp/memory_place.hpp"
 #include "io/tcp/tcp_memory.hpp"
+#include "io/tcp/tcp_peer.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
-#include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -17,114 +15,40 @@ namespace troupe::io {
 
 namespace {
 
-using tcp::tcp_connection;
-
-/// A thread that serves connections, and sleeps while it has no work.
-class tcp_loop {
-public:
-  explicit tcp_loop(unique_descriptor wake)
-      : wake_(std::move(wake)), thread_(named(thread_name("troupe-mover"), [this] { run(); })) {}
-  tcp_loop(const tcp_loop&) = delete;
-  tcp_loop& operator=(const tcp_loop&) = delete;
-  ~tcp_loop() {
-    post([this] { stopping_ = true; });
-    thread_.join();
-  }
-
-  /// Runs `what` on the thread, in the order of the calls.
-  void post(std::function<void()> what) {
-    {
-      const std::lock_guard guard(mutex_);
-      queue_.push_back(std::move(what));
-    }
-    signal_event(wake_.get());
-  }
-
-  /// Serves `x` until it has no connection any more. Called on the thread.
-  void serve(std::shared_ptr<tcp_connection> x) { connections_.push_back(std::move(x)); }
-
-private:
-  void run() {
-    tcp::block_broken_pipes();
-    while (!stopping_ || !connections_.empty()) {
-      run_queue();
-      // Connections that are still open end here, so that their callers do not wait.
-      if (stopping_)
-        for (const auto& x : connections_)
-          x->close([] {});
-      std::erase_if(connections_, [](const auto& x) { return x->descriptor() < 0; });
-      std::vector<pollfd> what{{wake_.get(), POLLIN, 0}};
-      for (const auto& x : connections_)
-        what.push_back({x->descriptor(), x->events(), 0});
-      if (stopping_ && connections_.empty())
-        break;
-      const bool more =
-          std::any_of(connections_.begin(), connections_.end(), [](const auto& x) { return x->has_more(); });
-      static_cast<void>(::poll(what.data(), what.size(), more ? 0 : -1));
-      if (what[0].revents != 0)
-        clear_event(wake_.get());
-      for (std::size_t i = 1; i < what.size(); ++i)
-        if (what[i].revents != 0 || connections_[i - 1]->has_more())
-          connections_[i - 1]->on_ready();
-    }
-    run_queue();
-  }
-
-  void run_queue() {
-    std::vector<std::function<void()>> todo;
-    {
-      const std::lock_guard guard(mutex_);
-      todo.swap(queue_);
-    }
-    for (const auto& x : todo)
-      x();
-  }
-
-  unique_descriptor wake_;
-  std::mutex mutex_;
-  std::vector<std::function<void()>> queue_;
-  // The members below belong to the thread.
-  bool stopping_ = false;
-  std::vector<std::shared_ptr<tcp_connection>> connections_;
-  std::thread thread_;
-};
+using namespace tcp;
 
 class tcp_peer final : public remote_peer {
 public:
-  tcp_peer(tcp_loop& loop, const remote_memory_name& name, std::function<void(const error&)> lost)
-      : loop_(loop), connection_(std::make_shared<tcp_connection>(name, std::move(lost))) {
-    loop_.post([&loop, x = connection_] {
-      x->connect();
-      loop.serve(x);
-    });
-  }
+  explicit tcp_peer(std::shared_ptr<tcp_streams> streams) : streams_(std::move(streams)) {}
   ~tcp_peer() override {
-    loop_.post([x = std::move(connection_)] { x->close([] {}); });
+    streams_->close([] {});
   }
 
   void move(remote_direction direction, std::vector<remote_move> moves, remote_end end) override {
-    loop_.post([x = connection_, direction, moves = std::move(moves), end = std::move(end)] {
-      x->move(direction, moves, end);
-    });
+    streams_->move(direction, moves, std::move(end));
   }
-
-  std::uint64_t progress() const noexcept override { return connection_->moved(); }
-
-  void close(std::function<void()> closed) override {
-    loop_.post([x = connection_, closed = std::move(closed)] { x->close(closed); });
-  }
+  std::uint64_t progress() const noexcept override { return streams_->moved(); }
+  void close(std::function<void()> closed) override { streams_->close(std::move(closed)); }
 
 private:
-  tcp_loop& loop_;
-  std::shared_ptr<tcp_connection> connection_;
+  std::shared_ptr<tcp_streams> streams_;
 };
 
 class tcp_mover final : public remote_mover {
 public:
-  explicit tcp_mover(bool encrypted) : encrypted_(encrypted) {}
+  explicit tcp_mover(const tcp_mover_options& options) : options_(options) {}
+  // The connections of a peer are in several loops, which post to each other until all have ended.
+  ~tcp_mover() override {
+    for (const auto& x : loops_)
+      x->stop();
+    for (const auto& x : loops_)
+      x->join();
+  }
 
-  result<void> open(unsigned threads) {
-    for (unsigned i = 0; i < std::max(threads, 1U); ++i) {
+  result<void> open() {
+    const auto streams = chosen_streams(options_.streams);
+    const auto threads = options_.threads > 0 ? options_.threads : std::max(streams, 2U);
+    for (unsigned i = 0; i < threads; ++i) {
       unique_descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
       if (!wake)
         return tl::unexpected<error>(system_error(errno, "cannot create an event descriptor"));
@@ -139,27 +63,37 @@ public:
 
   result<std::shared_ptr<remote_peer>> connect(const remote_memory_name& name,
                                                std::function<void(const error&)> lost) override {
-    if (!tcp::names_tcp_memory(name))
-      return fail(errc::invalid_argument, "this is not a name of memory over TCP: node and client are configured for "
-                                          "different transports (remote.transport)");
-    if (encrypted_ && !tcp::is_encrypted(name))
+    const auto place = memory_place::parse(name);
+    if (!place)
+      return tl::unexpected<error>(place.error());
+    if (options_.encrypted && !place->encrypted)
       return fail(errc::unsupported, "this node requires encryption, and the client has none: set remote.encrypt "
                                      "for the client");
-    auto& loop = *loops_[next_++ % loops_.size()];
-    return std::make_shared<tcp_peer>(loop, name, std::move(lost));
+    stream_options how;
+    how.streams = std::min(chosen_streams(options_.streams), place->streams);
+    how.silence = options_.silence;
+    auto streams = std::make_shared<tcp_streams>(how, name.bytes, std::move(lost));
+    streams->open(name, loops_, next_.fetch_add(how.streams));
+    return std::make_shared<tcp_peer>(std::move(streams));
   }
 
 private:
-  bool encrypted_;
+  tcp_mover_options options_;
   std::vector<std::unique_ptr<tcp_loop>> loops_;
-  std::atomic<unsigned> next_ = 0;
+  std::atomic<std::uint32_t> next_ = 0;
 };
 
 } // namespace
 
-result<std::shared_ptr<remote_mover>> make_tcp_mover(unsigned threads, bool encrypted) {
-  const auto out = std::make_shared<tcp_mover>(encrypted);
-  if (auto opened = out->open(threads); !opened)
+std::uint32_t chosen_streams(std::uint32_t wanted) noexcept {
+  if (wanted > 0)
+    return std::min(wanted, streams_most);
+  return std::clamp(std::thread::hardware_concurrency() / 2, 1U, 8U);
+}
+
+result<std::shared_ptr<remote_mover>> make_tcp_mover(const tcp_mover_options& options) {
+  const auto out = std::make_shared<tcp_mover>(options);
+  if (auto opened = out->open(); !opened)
     return tl::unexpected<error>(std::move(opened.error()));
   return out;
 }

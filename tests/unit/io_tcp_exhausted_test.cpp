@@ -1,4 +1,5 @@
 #include "base/unique_descriptor.hpp"
+#include "io/tcp/memory_place.hpp"
 #include "io/tcp/tcp_memory.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
@@ -71,12 +72,13 @@ long ticks_of_exposed_memory() {
 TEST_CASE("tcp memory: without a free descriptor the listener does not spin, and it accepts once there is one",
           "[tcp]") {
   const std::array from{loopback};
-  const auto memory = io::make_tcp_exposer(loopback, false)->expose(65536, from);
+  const auto memory = io::make_tcp_exposer(loopback, false, 1)->expose(65536, from);
   REQUIRE(memory);
-  const auto& name = (*memory)->name();
+  const auto place = io::tcp::memory_place::parse((*memory)->name());
+  REQUIRE(place);
   sockaddr_in door{};
   door.sin_family = AF_INET;
-  door.sin_port = htons(static_cast<std::uint16_t>(name.address[4] << 8U | name.address[5]));
+  door.sin_port = htons(place->where.port);
   door.sin_addr.s_addr = htonl(loopback);
   const unique_descriptor waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(waiting);
@@ -90,9 +92,9 @@ TEST_CASE("tcp memory: without a free descriptor the listener does not spin, and
   }
   // A tick is 10 ms; in circles it would be up to 150 of them.
   CHECK(ticks_of_exposed_memory() - before < 15);
-  const auto made = io::make_tcp_mover(1, false);
+  const auto made = io::make_tcp_mover({1, false, 1});
   REQUIRE(made);
-  const remote_end_of far(*made, name);
+  const remote_end_of far(*made, (*memory)->name());
   std::vector<std::byte> some(4096);
   CHECK(far.move(io::remote_direction::get, {{some, 0}}));
 }

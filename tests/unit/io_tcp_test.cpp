@@ -1,5 +1,6 @@
 #include "base/unique_descriptor.hpp"
 #include "io/tcp/memory_frames.hpp"
+#include "io/tcp/memory_place.hpp"
 #include "io/tcp/tcp_memory.hpp"
 #include "io/tcp/tcp_stream.hpp"
 #include "tests/catch.hpp"
@@ -23,25 +24,30 @@ using io::remote_direction;
 namespace {
 
 std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes, bool encrypted = false,
-                                           std::uint32_t admitted = loopback) {
+                                           std::uint32_t admitted = loopback, std::uint32_t streams = 1) {
   const std::array from{admitted};
-  auto made = io::make_tcp_exposer(loopback, encrypted)->expose(bytes, from);
+  auto made = io::make_tcp_exposer(loopback, encrypted, streams)->expose(bytes, from);
   REQUIRE(made);
   return *made;
 }
 
-std::shared_ptr<io::remote_mover> new_mover(unsigned threads = 1, bool encrypted = false) {
-  auto made = io::make_tcp_mover(threads, encrypted);
+std::shared_ptr<io::remote_mover> new_mover(unsigned threads = 1, bool encrypted = false, std::uint32_t streams = 8) {
+  auto made = io::make_tcp_mover({threads, encrypted, streams});
   REQUIRE(made);
   return *made;
+}
+
+io::tcp::memory_place place_of(const io::remote_memory_name& name) {
+  const auto out = io::tcp::memory_place::parse(name);
+  REQUIRE(out);
+  return *out;
 }
 
 /// A raw connection with blocking calls.
 class raw_end {
 public:
   explicit raw_end(const io::remote_memory_name& name) {
-    auto made =
-        io::tcp::tcp_stream::connect({loopback, static_cast<std::uint16_t>(name.address[4] << 8U | name.address[5])});
+    auto made = io::tcp::tcp_stream::connect(place_of(name).where);
     REQUIRE(made);
     stream_ = std::move(*made);
   }
@@ -103,8 +109,7 @@ struct false_client {
     auto made = io::tcp::listen_on(loopback);
     REQUIRE(made);
     door = std::move(*made);
-    const auto port = door.where.port;
-    name.address = {127, 0, 0, 1, static_cast<std::uint8_t>(port >> 8U), static_cast<std::uint8_t>(port), 0};
+    name.address = io::tcp::memory_place{door.where, false, 1}.bytes();
     name.key.assign(io::tcp::token_bytes, 7);
     name.bytes = 1U << 30U;
   }
@@ -240,8 +245,7 @@ TEST_CASE("tcp memory: unauthenticated connections are closed, and the node is a
   CHECK(far.move(remote_direction::get, {{some, 0}}));
   CHECK(silent.is_refused());
   // The listener is closed.
-  auto late = io::tcp::tcp_stream::connect(
-      {loopback, static_cast<std::uint16_t>(memory->name().address[4] << 8U | memory->name().address[5])});
+  auto late = io::tcp::tcp_stream::connect(place_of(memory->name()).where);
   if (late)
     CHECK(raw_end(std::move(*late)).is_refused());
 }
@@ -354,7 +358,9 @@ TEST_CASE("tcp memory: with encryption required, connections without it or with 
   const auto memory = expose(65536, true);
   std::vector<std::byte> some(4096);
   auto name = memory->name();
-  name.address.back() = 0;
+  auto place = place_of(name);
+  place.encrypted = false;
+  name.address = place.bytes();
   CHECK(remote_end_of(new_mover(), name).move(remote_direction::get, {{some, 0}}).error().code == errc::unreachable);
   name = memory->name();
   name.key[5] ^= 1U;
@@ -368,13 +374,14 @@ TEST_CASE("tcp memory: encrypted data is unreadable in transit, and a change end
   const std::size_t spoilt_at = GENERATE(std::size_t{0}, std::size_t{300000});
   false_client between;
   auto name = memory->name();
-  std::copy(between.name.address.begin() + 4, between.name.address.begin() + 6, name.address.begin() + 4);
+  auto place = place_of(name);
+  place.where = between.door.where;
+  name.address = place.bytes();
   const auto secret = byte_pattern(512U << 10U, 77);
   remote_end_of far(new_mover(), name);
   auto ended = far.begin(remote_direction::put, {{const_cast<std::vector<std::byte>&>(secret), 0}});
   auto from = between.accept();
-  auto to = io::tcp::tcp_stream::connect(
-      {loopback, static_cast<std::uint16_t>(memory->name().address[4] << 8U | memory->name().address[5])});
+  auto to = io::tcp::tcp_stream::connect(place_of(memory->name()).where);
   REQUIRE(to);
   std::vector<std::byte> seen;
   const auto pass_on = [&](io::tcp::tcp_stream& a, io::tcp::tcp_stream& b, bool of_node) {
@@ -416,7 +423,9 @@ TEST_CASE("tcp memory: encrypted data is unreadable in transit, and a change end
 TEST_CASE("tcp memory: a certificate instead of the key is refused", "[tcp]") {
   const false_client between;
   auto name = between.name;
-  name.address.back() = 1; // encrypted
+  auto place = place_of(name);
+  place.encrypted = true;
+  name.address = place.bytes();
   const std::vector<std::byte> some(4096);
   remote_end_of far(new_mover(), name);
   auto ended = far.begin(remote_direction::put, {{const_cast<std::vector<std::byte>&>(some), 0}});

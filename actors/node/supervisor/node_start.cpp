@@ -142,7 +142,7 @@ result<std::shared_ptr<io::remote_mover>> open_mover(const config::remote_config
     log::get("node")->info("pages move between hosts through UCX, by \"{}\"{}", options.ucx_transports,
                            options.ucx_interfaces.empty() ? "" : " on " + options.ucx_interfaces);
   else if (made)
-    log::get("node")->info("pages move between hosts over TCP, by {} threads", options.threads);
+    log::get("node")->info("pages move over TCP, by up to {} connections for a rank", streams_of(options));
   return made;
 }
 

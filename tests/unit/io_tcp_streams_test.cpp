@@ -1,0 +1,321 @@
+#include "base/unique_descriptor.hpp"
+#include "io/tcp/exposed_streams.hpp"
+#include "io/tcp/memory_frames.hpp"
+#include "io/tcp/memory_place.hpp"
+#include "io/tcp/tcp_memory.hpp"
+#include "io/tcp/tcp_stream.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/remote_ends.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <netinet/in.h>
+#include <poll.h>
+#include <random>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
+
+namespace io_tcp_streams_test {
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace troupe::io::tcp;
+using io::remote_direction;
+
+namespace {
+
+constexpr std::uint32_t streams = 4;
+
+/// A relay for the connections of a node to a client, which can stall or cut each of them.
+class relay {
+public:
+  explicit relay(const io::remote_memory_name& to) : name_(to), place_(*memory_place::parse(to)) {
+    auto made = listen_on(loopback);
+    REQUIRE(made);
+    listening_ = std::move(*made);
+    auto here = place_;
+    here.where = listening_.where;
+    name_.address = here.bytes();
+    thread_ = std::thread([this] { run(); });
+  }
+  relay(const relay&) = delete;
+  relay& operator=(const relay&) = delete;
+  ~relay() {
+    stopping_ = true;
+    thread_.join();
+  }
+
+  const io::remote_memory_name& name() const { return name_; }
+
+  /// From so many bytes on, the first connection passes nothing on, or is closed towards the node. What the node has
+  /// sent until then arrives in any case, `late` only when `let_go` is called.
+  std::atomic<std::size_t> stall_after = ~std::size_t{0};
+  std::atomic<std::size_t> cut_after = ~std::size_t{0};
+
+private:
+  struct way {
+    unique_descriptor node;
+    unique_descriptor client;
+    std::size_t passed = 0;
+  };
+
+  static unique_descriptor connected(const endpoint& to) {
+    unique_descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(to.address);
+    name.sin_port = htons(to.port);
+    if (::connect(out.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0)
+      out.reset();
+    return out;
+  }
+
+  static bool pass(int from, int to, std::size_t& passed) {
+    std::array<char, 65536> some{};
+    const auto got = ::recv(from, some.data(), some.size(), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN))
+      return false;
+    for (std::ptrdiff_t at = 0; at < got;) {
+      const auto put = ::send(to, some.data() + at, static_cast<std::size_t>(got - at), MSG_NOSIGNAL);
+      if (put <= 0)
+        return false;
+      at += put;
+    }
+    passed += got > 0 ? static_cast<std::size_t>(got) : 0;
+    return true;
+  }
+
+  void run() {
+    std::vector<way> ways;
+    while (!stopping_) {
+      pollfd what{listening_.descriptor.get(), POLLIN, 0};
+      if (::poll(&what, 1, 0) == 1) {
+        way made;
+        made.node = unique_descriptor(::accept4(listening_.descriptor.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        made.client = connected(place_.where);
+        ways.push_back(std::move(made));
+      }
+      bool moved = false;
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        auto& x = ways[i];
+        if (!x.node || !x.client || (i == 0 && x.passed >= stall_after))
+          continue;
+        if (i == 0 && x.passed >= cut_after) {
+          x.node.reset();
+          continue;
+        }
+        const auto before = x.passed;
+        if (!pass(x.node.get(), x.client.get(), x.passed) || !pass(x.client.get(), x.node.get(), x.passed)) {
+          x.node.reset();
+          x.client.reset();
+        }
+        moved = moved || x.passed != before;
+      }
+      if (!moved)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+
+  io::remote_memory_name name_;
+  memory_place place_;
+  listener listening_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes, bool encrypted, std::uint32_t most = streams) {
+  const std::array from{loopback};
+  auto made = io::make_tcp_exposer(loopback, encrypted, most)->expose(bytes, from);
+  REQUIRE(made);
+  return *made;
+}
+
+std::shared_ptr<io::remote_mover> new_mover(bool encrypted, unsigned threads = 2) {
+  auto made = io::make_tcp_mover({threads, encrypted, streams, std::chrono::milliseconds(300)});
+  REQUIRE(made);
+  return *made;
+}
+
+std::vector<io::remote_move> in_pages(std::vector<std::byte>& bytes) {
+  constexpr std::size_t page = (2U << 20U) + 4096;
+  std::vector<io::remote_move> out;
+  for (std::size_t at = 0; at < bytes.size(); at += page)
+    out.push_back({std::span(bytes).subspan(at, std::min(page, bytes.size() - at)), at});
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("tcp streams: pages that are spread over several connections are the same at both ends", "[tcp]") {
+  const bool encrypted = GENERATE(false, true);
+  constexpr std::size_t bytes = 32U << 20U;
+  const auto memory = expose(bytes, encrypted);
+  const remote_end_of far(new_mover(encrypted), memory->name());
+  auto first = byte_pattern(bytes, 1);
+  REQUIRE(far.move(remote_direction::put, in_pages(first)));
+  CHECK(std::memcmp(memory->bytes().data(), first.data(), bytes) == 0);
+  std::vector<std::byte> second(bytes);
+  REQUIRE(far.move(remote_direction::get, in_pages(second)));
+  CHECK(second == first);
+  CHECK(far.peer->progress() >= 2 * bytes);
+  far.close();
+}
+
+TEST_CASE("tcp streams: the end with fewer connections decides", "[tcp]") {
+  constexpr std::size_t bytes = 8U << 20U;
+  const auto most = GENERATE(1U, 3U, 64U);
+  const auto memory = expose(bytes, true, most);
+  CHECK(memory_place::parse(memory->name())->streams == most);
+  const remote_end_of far(new_mover(true), memory->name());
+  auto first = byte_pattern(bytes, 1);
+  REQUIRE(far.move(remote_direction::put, in_pages(first)));
+  CHECK(std::memcmp(memory->bytes().data(), first.data(), bytes) == 0);
+}
+
+TEST_CASE("tcp streams: the others carry the pages of a connection that is cut or stalls in the middle of one",
+          "[tcp]") {
+  constexpr std::size_t bytes = 32U << 20U;
+  const bool cuts = GENERATE(false, true);
+  const std::size_t after = GENERATE(200'000UL, 1'500'000UL, 5'000'000UL);
+  const auto direction = GENERATE(remote_direction::put, remote_direction::get);
+  CAPTURE(cuts, after);
+  const auto memory = expose(bytes, false);
+  relay between(memory->name());
+  (cuts ? between.cut_after : between.stall_after) = after;
+  const remote_end_of far(new_mover(false), between.name());
+  auto here = byte_pattern(bytes, 1);
+  const auto there = byte_pattern(bytes, 2);
+  std::ranges::copy(there, memory->bytes().begin());
+  REQUIRE(far.move(direction, in_pages(here)));
+  CHECK(std::memcmp(memory->bytes().data(), here.data(), bytes) == 0);
+  // What moves next is not overwritten by what was on its way.
+  auto next = byte_pattern(bytes, 3);
+  REQUIRE(far.move(remote_direction::put, in_pages(next)));
+  between.stall_after = ~std::size_t{0};
+  REQUIRE(far.move(remote_direction::get, in_pages(here)));
+  CHECK(here == next);
+  CHECK(std::memcmp(memory->bytes().data(), next.data(), bytes) == 0);
+}
+
+TEST_CASE("tcp streams: a peer whose memory is freed is lost once, with several connections", "[tcp]") {
+  constexpr std::size_t bytes = 16U << 20U;
+  auto memory = expose(bytes, true);
+  const remote_end_of far(new_mover(true), memory->name());
+  auto some = byte_pattern(bytes, 1);
+  REQUIRE(far.move(remote_direction::put, in_pages(some)));
+  auto lost = far.lost->get_future();
+  memory.reset();
+  CHECK(lost.get().code == errc::unreachable);
+  CHECK(far.move(remote_direction::put, in_pages(some)).error().code == errc::unreachable);
+  far.close();
+}
+
+TEST_CASE("tcp streams: closing during transfers ends each of them once", "[tcp]") {
+  constexpr std::size_t bytes = 16U << 20U;
+  const auto memory = expose(bytes, GENERATE(false, true));
+  const remote_end_of far(new_mover(false), memory->name());
+  auto some = byte_pattern(bytes, 1);
+  std::vector<std::future<result<void>>> all;
+  for (int i = 0; i < 8; ++i)
+    all.push_back(far.begin(i % 2 == 0 ? remote_direction::put : remote_direction::get, in_pages(some)));
+  far.close();
+  for (auto& x : all) {
+    REQUIRE(x.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
+    const auto ended = x.get();
+    CHECK((ended || ended.error().code == errc::unreachable));
+  }
+}
+
+TEST_CASE("exposed streams: hellos that do not fit are refused, and a connection that was ended does not come",
+          "[tcp]") {
+  exposed_streams all(4);
+  const auto stream = [] { return tcp_stream(unique_descriptor(::socket(AF_INET, SOCK_STREAM, 0))); };
+  const auto words = [](std::uint32_t number, std::uint32_t count) {
+    hello out;
+    out.stream = number;
+    out.streams = count;
+    return out;
+  };
+  CHECK(all.join(words(0, 0), stream()) == nullptr);
+  CHECK(all.join(words(0, 5), stream()) == nullptr);
+  CHECK(all.join(words(3, 3), stream()) == nullptr);
+  auto* const second = all.join(words(1, 3), stream());
+  REQUIRE(second != nullptr);
+  CHECK(all.join(words(1, 3), stream()) == nullptr);
+  CHECK(all.join(words(0, 2), stream()) == nullptr);
+  CHECK_FALSE(all.all_have_come());
+  CHECK_FALSE(all.end(*second, 1));
+  CHECK_FALSE(all.end(*second, 3));
+  CHECK(all.end(*second, 0));
+  CHECK(all.join(words(0, 3), stream()) == nullptr);
+  auto* const third = all.join(words(2, 3), stream());
+  REQUIRE(third != nullptr);
+  CHECK(all.all_have_come());
+  // The order is carried out when the thread of the other one has returned.
+  std::atomic<bool> left = false;
+  std::thread serves([&] {
+    while (!third->is_ending())
+      std::this_thread::yield();
+    left = true;
+    all.leave(*third);
+  });
+  CHECK(all.end(*second, 2));
+  CHECK(left);
+  serves.join();
+}
+
+TEST_CASE("exposed streams: two connections that end each other do not wait for ever", "[tcp]") {
+  exposed_streams all(2);
+  std::array<served_stream*, 2> both{};
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    hello words;
+    words.stream = i;
+    words.streams = 2;
+    both[i] = all.join(words, tcp_stream(unique_descriptor(::socket(AF_INET, SOCK_STREAM, 0))));
+    REQUIRE(both[i] != nullptr);
+  }
+  std::array<std::thread, 2> threads;
+  for (std::uint32_t i = 0; i < 2; ++i)
+    threads[i] = std::thread([&, i] {
+      all.end(*both[i], 1 - i);
+      all.leave(*both[i]);
+    });
+  for (auto& x : threads)
+    x.join();
+  CHECK(both[0]->stream.descriptor() < 0);
+  CHECK(both[1]->stream.descriptor() < 0);
+}
+
+TEST_CASE("tcp memory: the name of memory is read back, and others are refused with a sentence", "[tcp]") {
+  io::remote_memory_name name;
+  name.key.assign(token_bytes, 1);
+  name.bytes = 1;
+  const memory_place place{{0x0a000102, 4711}, true, 7};
+  name.address = place.bytes();
+  const auto read = memory_place::parse(name);
+  REQUIRE(read);
+  CHECK(read->where.address == 0x0a000102);
+  CHECK(read->where.port == 4711);
+  CHECK(read->encrypted);
+  CHECK(read->streams == 7);
+  std::mt19937_64 random(std::random_device{}());
+  for (int i = 0; i < 20000; ++i) {
+    auto other = name;
+    other.address.resize(random() % 12);
+    for (auto& x : other.address)
+      x = static_cast<std::uint8_t>(random() % (random() % 2 == 0 ? 4 : 256));
+    const auto made = memory_place::parse(other);
+    if (made)
+      CHECK(made->bytes() == other.address);
+    else
+      CHECK(made.error().code == errc::invalid_argument);
+  }
+}
+
+} // namespace io_tcp_streams_test
