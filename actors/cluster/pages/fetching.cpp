@@ -24,6 +24,7 @@ void fetching::add_namespace(const namespace_id& ns, std::uint64_t page_bytes, s
                                           std::max(copies_at_once, 1U),
                                           false,
                                           std::vector<block_free_list>(ranks, block_free_list(blocks)),
+                                          std::vector<std::map<peer_number, std::size_t>>(ranks),
                                           {}});
 }
 
@@ -228,17 +229,33 @@ std::size_t fetching::pages_of_chunk(const namespace_entry& ns, std::size_t bloc
   return std::max({std::min(share, most), fit(options_.chunk_bytes_min), std::size_t{1}});
 }
 
+std::size_t fetching::blocks_for(const namespace_entry& ns, std::uint32_t rank, peer_number peer, bool shared) {
+  constexpr std::size_t times_free = 3;
+  const auto free = ns.shelves[rank].free();
+  if (!shared || free == 0)
+    return free;
+  const auto found = ns.held[rank].find(peer);
+  const std::size_t held = found == ns.held[rank].end() ? 0 : found->second;
+  // The most `n` with held + n <= 3 (free - n); one block in any case for a peer that has none.
+  const auto more = held >= times_free * free ? 0 : (times_free * free - held) / (times_free + 1);
+  return more == 0 && held == 0 ? 1 : more;
+}
+
 void fetching::pump(const namespace_id& ns, timestamp now) {
   auto& entry = namespaces_.at(ns);
+  const bool shared = options_.peers(ns).size() > 1;
   for (auto& [number, x] : rounds_) {
     if (x.ns != ns || !x.moving)
       continue;
     for (std::uint32_t rank = 0; rank < x.ranks.size(); ++rank) {
       auto& free_list = entry.shelves[rank];
       const auto together = pages_of_chunk(entry, free_list.size(), x.source.keys);
-      while (x.ranks[rank].next < x.limit && free_list.free() > 0) {
-        const auto count =
-            std::min<std::size_t>({together, std::size_t{x.limit} - x.ranks[rank].next, free_list.free()});
+      while (x.ranks[rank].next < x.limit) {
+        const auto count = std::min<std::size_t>(
+            {together, std::size_t{x.limit} - x.ranks[rank].next, blocks_for(entry, rank, x.source.peer, shared)});
+        if (count == 0)
+          break;
+        entry.held[rank][x.source.peer] += count;
         move(number, x, rank, free_list.take(count), now);
       }
     }
@@ -292,6 +309,8 @@ void fetching::on_moved(fetch_call number, const result<transfer_result>& outcom
   while (rank.here < rank.done.size() && rank.done[rank.here] != 0)
     ++rank.here;
   ns.shelves[what.rank].give_back(what.blocks);
+  if (auto held = ns.held[what.rank].find(what.peer); (held->second -= what.blocks.size()) == 0)
+    ns.held[what.rank].erase(held);
   --x.calls;
   pump(what.ns, now);
   look_after(what.round, now);

@@ -131,6 +131,10 @@ struct fetching_options {
 /// here before. So the holder of the newest copy of a page is never notified of it, whichever nodes copy from each
 /// other at the same time.
 ///
+/// Where several peers may be fetched from, a peer takes more blocks of a rank only while it holds at most three times
+/// as many as are free then (a dynamic threshold). So one that sends slowly, or not at all, leaves room for the others,
+/// and no share is set aside for peers that send nothing.
+///
 /// No caller waits longer than `wait_limit`, including earlier rounds; a round continues without the caller that waited
 /// for it. A peer that is late or dies costs the round, and never causes wrong data: what counts is what the shards of
 /// this node have in the end.
@@ -180,8 +184,9 @@ private:
     std::uint64_t page_bytes = 0;
     std::uint32_t copies_at_once = 1;
     bool removed = false;
-    /// The free blocks of each rank.
+    /// The free blocks of each rank, and how many each peer holds of the others.
     std::vector<block_free_list> shelves;
+    std::vector<std::map<peer_number, std::size_t>> held;
     std::unordered_map<key_digest, place> on_their_way;
   };
   struct rank_progress {
@@ -255,6 +260,8 @@ private:
   std::size_t moving_from(peer_number peer) const;
   /// The counts of a peer that was asked; scratch counts if it was left out meanwhile.
   fetch_counts& counts_for(peer_number peer);
+  /// How many more blocks of the rank the peer may hold now, where `shared` with other peers.
+  static std::size_t blocks_for(const namespace_entry& ns, std::uint32_t rank, peer_number peer, bool shared);
   std::size_t pages_of_chunk(const namespace_entry& ns, std::size_t blocks, std::uint32_t pages) const;
   bool is_dead(peer_number peer) const noexcept { return peer >= options_.first_dead; }
 
