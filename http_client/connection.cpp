@@ -1,9 +1,9 @@
 #include "http_client/connection.hpp"
 
 #include "base/local_socket.hpp"
+#include "base/tcp_connect.hpp"
 #include "http_client/client_tls.hpp"
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -14,8 +14,10 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/ssl/ssl_stream.hpp>
+#include <chrono>
 #include <openssl/err.h>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace troupe::client_detail {
@@ -98,14 +100,16 @@ public:
 
 private:
   attempt<void> connect_by_name(timestamp deadline) {
-    error_code code;
-    tcp::resolver resolver(context_);
-    const auto addresses = resolver.resolve(where_.host, where_.port, code);
-    if (code)
-      return failed(to_error(code, where_, "no address found"), false);
+    const auto addresses = resolve_host(where_.host, static_cast<std::uint16_t>(std::stoul(where_.port)));
+    if (!addresses)
+      return failed({errc::unreachable, where_.authority + ": no address found: " + addresses.error().text}, false);
+    auto made = connect_to_any(*addresses, deadline - std::chrono::steady_clock::now());
+    if (!made)
+      return failed({made.error().code, where_.authority + ": cannot connect: " + made.error().text}, false);
     auto& lowest = beast::get_lowest_layer(stream_);
-    run(deadline, code,
-        [&](auto done) { lowest.async_connect(addresses, [done](error_code x, const tcp::endpoint&) { done(x); }); });
+    error_code code;
+    const bool is_ipv6 = is_ipv6_socket(made->get());
+    lowest.socket().assign(is_ipv6 ? tcp::v6() : tcp::v4(), made->release(), code);
     if (code)
       return failed(to_error(code, where_, "cannot connect"), false);
     lowest.socket().set_option(tcp::no_delay(true), code);

@@ -1,5 +1,6 @@
 #include "actors/cluster/etcd/etcd_channel.hpp"
 
+#include "base/tcp_connect.hpp"
 #include "base/threads.hpp"
 #include "http_client/client_tls.hpp"
 #include "io/tcp_socket.hpp"
@@ -53,14 +54,16 @@ public:
       if (!client_detail::expect_host(*tls_->native_handle(), where.host))
         return fail(errc::unreachable, authority + ": this name cannot be checked against a certificate");
     }
+    const auto addresses = resolve_host(where.host, where.port);
+    if (!addresses)
+      return fail(errc::unreachable, authority + ": no address found: " + addresses.error().text);
+    auto made = connect_to_any(*addresses, limit, [this] { return interrupted_.load(); });
+    if (!made)
+      return fail(made.error().code == errc::timeout ? errc::timeout : errc::unreachable,
+                  authority + ": cannot connect: " + made.error().text);
     error_code code;
-    tcp::resolver resolver(context_);
-    const auto addresses = resolver.resolve(where.host, std::to_string(where.port), code);
-    if (code)
-      return failed("no address found", code);
-    code = run(limit, [&](auto done) {
-      stream_.async_connect(addresses, [done](error_code x, const tcp::endpoint&) { done(x); });
-    });
+    const bool is_ipv6 = is_ipv6_socket(made->get());
+    stream_.socket().assign(is_ipv6 ? tcp::v6() : tcp::v4(), made->release(), code);
     if (code)
       return failed("cannot connect", code);
     error_code ignored;

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/unique_descriptor.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <sys/socket.h>
+#include <vector>
+
+/// TCP connections to hosts that may have several addresses, with errors that name the cause.
+
+namespace troupe {
+
+/// "HOST:PORT", or "[HOST]:PORT" where the host is an IPv6 address.
+std::string endpoint_text(const std::string& host, std::uint16_t port);
+
+struct socket_address {
+  sockaddr_storage name{};
+  socklen_t size = 0;
+
+  bool is_ipv6() const noexcept { return name.ss_family == AF_INET6; }
+  /// The address without the port.
+  std::string text() const;
+};
+
+/// Whether the host is given by an address, so that there is nothing to resolve.
+bool is_numeric_host(const std::string& host);
+
+/// All addresses of a host, as the resolver sorts them. Blocks while it asks. Error: `unreachable`, which says that the
+/// name cannot be resolved.
+result<std::vector<socket_address>> resolve_host(const std::string& host, std::uint16_t port);
+
+/// Connects to the first of the addresses that accepts, in the order of `connect_race`; blocks for `limit` at most, and
+/// until `cancelled`, which is asked now and then, is true. The result does not block. Errors: `unreachable`, which
+/// says for each address whether it refused or was silent; `timeout` where all were silent; `cancelled`.
+result<unique_descriptor> connect_to_any(const std::vector<socket_address>& addresses, duration limit,
+                                         const std::function<bool()>& cancelled = {});
+
+bool is_ipv6_socket(int descriptor) noexcept;
+
+} // namespace troupe
