@@ -220,6 +220,7 @@ void cluster::on_tick() {
     next_look_ = now() + parts_.options->cluster.hello_interval;
     look_at_own_namespaces();
     end_idle_dialers();
+    resolve_seeds();
   }
   flush();
 }

@@ -48,6 +48,8 @@ struct cluster_parts {
   std::shared_ptr<serial_executor> opener;
   /// Is notified of unreachable peers; may be null.
   std::shared_ptr<node_condition> condition{};
+  /// Resolves names of seeds, which may block; null where all seeds are addresses. Ends after the actor.
+  std::shared_ptr<serial_executor> resolver{};
   /// Reads slab files of peers. Without a reader they are not read.
   io::foreign_storage storage{};
   /// The budget for the indexes of dead nodes.
@@ -130,6 +132,8 @@ private:
   void drop_lines();
   void end_idle_dialers();
   void begin_etcd();
+  /// Has the names of seeds resolved again, unless that is in progress.
+  void resolve_seeds();
   void on_tick();
   void flush();
   void plan_tick();
@@ -207,6 +211,8 @@ private:
   /// Requests that a shard has not answered yet.
   std::map<reuse_call, cancel_function> asked_shards_;
   timestamp next_look_{};
+  timestamp next_resolving_{};
+  bool resolving_ = false;
   next_tick tick_;
 };
 

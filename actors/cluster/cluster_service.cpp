@@ -3,8 +3,10 @@
 #include "actors/support/actor_support.hpp"
 #include "actors/support/io_engine_options.hpp"
 #include "base/log.hpp"
+#include "base/tcp_connect.hpp"
 #include "io/slab/slab_store.hpp"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -33,6 +35,10 @@ listener_options options_of(const config::actors_config& x) {
     out.required_unit = node_roles::unit;
   }
   return out;
+}
+
+bool has_names(const config::cluster_config& x) {
+  return std::ranges::any_of(x.seeds, [](const auto& seed) { return !is_numeric_host(seed.host); });
 }
 
 /// Opens the reader of other nodes' slab files. The result has no reader where the storage is not shared or no reader
@@ -67,24 +73,32 @@ cluster_service::make(caf::actor_system& system, const config::node_config& opti
                       std::shared_ptr<node_condition> condition, const shared_budget& memory) {
   // Counts the threads besides those of the actor system, because actors that start threads could not report a failure:
   // the opener, the connection to a first node, two for etcd, and those that read slab files and take over directories.
-  const std::size_t more_threads =
-      2 + (options.cluster.etcd.endpoints.empty() ? 0 : 2) + (options.storage.shared ? 7 : 0);
+  const std::size_t more_threads = 2 + (has_names(options.cluster) ? 1 : 0) +
+                                   (options.cluster.etcd.endpoints.empty() ? 0 : 2) + (options.storage.shared ? 7 : 0);
   const system_config outside(caf_options(options.caf));
   if (auto room = outside.check_room(more_threads); !room)
     return fail(room.error().code, room.error().text + " (cluster)");
   auto opener = serial_executor::start(thread_name("troupe-peers"), "the thread that connects to peers", calls_max);
   if (!opener)
     return tl::unexpected<error>(std::move(opener.error()));
+  std::shared_ptr<serial_executor> resolver;
+  if (has_names(options.cluster)) {
+    auto started = serial_executor::start(thread_name("troupe-names"), "the thread that resolves names of peers");
+    if (!started)
+      return tl::unexpected<error>(std::move(started.error()));
+    resolver = std::move(*started);
+  }
   return std::unique_ptr<cluster_service>(new cluster_service(system, options, node, reception, std::move(shards),
-                                                              std::move(condition), memory, std::move(*opener)));
+                                                              std::move(condition), memory,
+                                                              {std::move(*opener), std::move(resolver)}));
 }
 
 cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                                  const reception_actor& reception, std::vector<registry_actor> shards,
                                  std::shared_ptr<node_condition> condition, const shared_budget& memory,
-                                 std::shared_ptr<serial_executor> opener)
+                                 executors threads)
     : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
-      opener_(std::move(opener)) {
+      opener_(std::move(threads.opener)), resolver_(std::move(threads.resolver)) {
   std::random_device entropy;
   cluster_parts parts;
   parts.options = std::make_shared<const config::node_config>(options);
@@ -93,6 +107,7 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.shards = std::move(shards);
   parts.outside = outside_.get();
   parts.opener = opener_;
+  parts.resolver = resolver_;
   parts.condition = std::move(condition);
   parts.storage = open_storage(options);
   parts.memory = memory;
@@ -123,6 +138,7 @@ cluster_service::~cluster_service() {
   actor_ = nullptr;
   // The opener leaves all nodes before the actor system ends.
   opener_.reset();
+  resolver_.reset();
   listeners_.clear();
   outside_.reset();
 }

@@ -35,10 +35,13 @@ public:
   ~cluster_service();
 
 private:
+  struct executors {
+    std::shared_ptr<serial_executor> opener;
+    std::shared_ptr<serial_executor> resolver{};
+  };
   cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                   const reception_actor& reception, std::vector<registry_actor> shards,
-                  std::shared_ptr<node_condition> condition, const shared_budget& memory,
-                  std::shared_ptr<serial_executor> opener);
+                  std::shared_ptr<node_condition> condition, const shared_budget& memory, executors threads);
 
   caf::actor_system& system_;
   system_config config_;
@@ -46,6 +49,7 @@ private:
   /// One for each peer, so that an unreachable peer delays no other.
   std::vector<std::unique_ptr<listeners>> listeners_;
   std::shared_ptr<serial_executor> opener_;
+  std::shared_ptr<serial_executor> resolver_;
   cluster_actor actor_;
 };
 

@@ -1,4 +1,5 @@
 #include "actors/cluster/peers/membership.hpp"
+#include "actors/cluster/peers/seed_names.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 
@@ -257,6 +258,60 @@ TEST_CASE("membership: a listed unreachable node is retried until its lease has 
   x.members.on_listed({}, now);
   CHECK_FALSE(x.members.is_known(0));
   CHECK(x.members.next_event() == timestamp::max());
+}
+
+TEST_CASE("membership: a name with several addresses stands for as many nodes, and is resolved again", "[cluster]") {
+  circle x(1);
+  const std::string name = "host-0:7000";
+  x.members.on_resolved(name, {"10.0.0.1:7000"}, t0);
+  CHECK(x.members.numbers() == std::vector<peer_number>{0});
+  x.members.on_resolved(name, {"10.0.0.1:7000", "10.0.0.2:7000"}, t0);
+  CHECK(x.one_line() == "seed host-0:7000 has 2 addresses; each of them is used as a seed");
+  CHECK(x.members.numbers() == std::vector<peer_number>{1, 2});
+  CHECK_FALSE(x.members.is_known(0));
+  // A node that finds itself among them goes on with the others.
+  x.members.on_time(t0);
+  const auto hellos = x.effects.take<say_hello>();
+  REQUIRE(hellos.size() == 2);
+  x.members.on_answer(1, hellos[0].number, x.welcome("self", 1), t0);
+  CHECK(x.members.is_self(1));
+  x.members.on_answer(2, hellos[1].number, x.welcome("other", 2), t0);
+  CHECK(x.members.is_up(2));
+  x.members.on_lost(2, t0);
+  // Those of etcd's list are beside them, and a failure of the resolver changes nothing.
+  x.members.on_listed({"10.0.0.9:7000"}, t0);
+  x.members.on_resolved(name, {}, t0);
+  CHECK(x.members.numbers() == std::vector<peer_number>{1, 2, 3});
+  x.members.on_resolved(name, {"10.0.0.1:7000", "10.0.0.3:7000"}, t0);
+  CHECK(x.members.numbers() == std::vector<peer_number>{1, 3, 4});
+  x.effects.take<peer_news>();
+  x.members.on_resolved(name, {"10.0.0.3:7000"}, t0);
+  CHECK(x.members.address(5) == name);
+  CHECK_FALSE(x.members.is_known(1));
+}
+
+TEST_CASE("membership: a name that gets a second address while its node is up is left, and is a peer once",
+          "[cluster]") {
+  circle x(1);
+  const auto hello = x.hello(0, t0);
+  x.members.on_answer(0, hello.number, x.welcome("other", 2), t0);
+  REQUIRE(x.members.is_up(0));
+  x.members.on_resolved("host-0:7000", {"10.0.0.1:7000", "10.0.0.2:7000"}, t0);
+  CHECK(x.effects.take<peer_went>().size() == 1);
+  CHECK(x.members.numbers() == std::vector<peer_number>{1, 2});
+}
+
+TEST_CASE("seeds: a host with an address of each family is one node", "[cluster]") {
+  const auto addresses = [](const std::vector<std::string>& hosts) {
+    std::vector<socket_address> out;
+    for (const auto& x : hosts)
+      out.push_back(resolve_host(x, 7000)->front());
+    return nodes_of_name(out, 7000);
+  };
+  CHECK(addresses({"::1", "127.0.0.1"}) == std::vector<std::string>{"[::1]:7000"});
+  CHECK(addresses({"127.0.0.1", "127.0.0.3", "::1"}) == std::vector<std::string>{"127.0.0.1:7000", "127.0.0.3:7000"});
+  CHECK(addresses({"127.0.0.1", "127.0.0.1"}).size() == 1);
+  CHECK(addresses({}).empty());
 }
 
 } // namespace cluster_membership_test

@@ -49,6 +49,39 @@ std::vector<peer_number> membership::numbers() const {
 }
 
 void membership::on_listed(const std::vector<std::string>& addresses, timestamp now) {
+  listed_ = addresses;
+  follow_lists(now);
+}
+
+void membership::on_resolved(const std::string& name, const std::vector<std::string>& addresses, timestamp now) {
+  if (addresses.size() > 1) {
+    if (!resolved_.contains(name))
+      say(false,
+          "seed " + name + " has " + std::to_string(addresses.size()) + " addresses; each of them is used as a seed");
+    resolved_[name] = addresses;
+    replace_name(name);
+  } else if (!addresses.empty() && resolved_.erase(name) > 0) {
+    add(name, true, now);
+  } else {
+    // A name that does not resolve at the moment keeps the addresses that it had.
+    return;
+  }
+  follow_lists(now);
+}
+
+void membership::replace_name(const std::string& name) {
+  std::erase_if(peers_, [&](const auto& x) {
+    const bool replaced = x.second.fixed && x.second.address == name;
+    if (replaced && x.second.up)
+      outbox_.emplace_back(peer_went{x.first});
+    return replaced;
+  });
+}
+
+void membership::follow_lists(timestamp now) {
+  auto addresses = listed_;
+  for (const auto& [name, all] : resolved_)
+    addresses.insert(addresses.end(), all.begin(), all.end());
   for (auto i = peers_.begin(); i != peers_.end();) {
     auto& x = i->second;
     x.listed = std::ranges::find(addresses, x.address) != addresses.end();

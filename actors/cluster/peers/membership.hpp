@@ -59,6 +59,9 @@ struct membership_options {
 /// A peer that answered too late is not asked for pages until it has answered a hello again. So a peer that hangs
 /// delays one lookup, and not each.
 ///
+/// A name of the config that has several addresses, such as that of a headless service, stands for as many nodes. It is
+/// resolved again now and then, and what it has resolved to is a list as well.
+///
 /// The nodes are those of the config and those of a list, such as etcd's. The list is a hint: a node that has left the
 /// list is left out only when it does not answer either, and a node that answers stays. So a list that is lost, or
 /// empty by mistake, does no harm, and a dead node is not tried forever.
@@ -85,6 +88,10 @@ public:
 
   /// Takes over the addresses that are in the list now. Peers that are known already keep their numbers.
   void on_listed(const std::vector<std::string>& addresses, timestamp now);
+
+  /// Takes over the addresses that a name of the config has now. Where there are several, each is a peer as if it was
+  /// in the list, and the name itself is none. Otherwise the name is the peer.
+  void on_resolved(const std::string& name, const std::vector<std::string>& addresses, timestamp now);
 
   void on_answer(peer_number peer, std::uint64_t number, const result<cluster_welcome>& answer, timestamp now);
   /// Call this when the connection to the peer has ended.
@@ -122,6 +129,9 @@ private:
 
   const entry& at(peer_number peer) const;
   void say_left_out(const entry& x);
+  /// Makes the peers those of the config, of the list, and of the names that have several addresses.
+  void follow_lists(timestamp now);
+  void replace_name(const std::string& name);
   void add(std::string address, bool fixed, timestamp now);
 
   void welcome(peer_number at, const cluster_welcome& answer, timestamp now);
@@ -131,6 +141,9 @@ private:
   membership_options options_;
   std::map<peer_number, entry> peers_;
   peer_number next_number_ = 0;
+  std::vector<std::string> listed_;
+  /// The addresses of each name that has several.
+  std::map<std::string, std::vector<std::string>> resolved_;
   std::vector<membership_effect> outbox_;
 };
 
