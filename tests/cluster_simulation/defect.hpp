@@ -76,9 +76,11 @@ enum class defect : std::uint8_t {
   forget_the_wire,
   /// The files of a peer are those of the first session with it.
   keep_files_of_before,
+  /// A node confirms that it has ended a connection for pages, and goes on to take bytes from it.
+  keep_ended_streams,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 33> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 34> defect_names{{
     {"take-late-hellos", defect::take_late_hellos},
     {"ignore-cluster-names", defect::ignore_cluster_names},
     {"answer-loads-early", defect::answer_loads_early},
@@ -112,6 +114,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 33> defect_name
     {"answer-reads-early", defect::answer_reads_early},
     {"forget-the-wire", defect::forget_the_wire},
     {"keep-files-of-before", defect::keep_files_of_before},
+    {"keep-ended-streams", defect::keep_ended_streams},
 }};
 
 constexpr defect find_defect(std::string_view name) noexcept {

@@ -97,7 +97,13 @@ int main(int argc, char** argv) {
                                          "damaged in a file",
                                          "file refused",
                                          "file stood still",
-                                         "file made anew"};
+                                         "file made anew",
+                                         "landed by streams",
+                                         "landed from a failed stream",
+                                         "stream stalled",
+                                         "stream failed",
+                                         "stream ended",
+                                         "streams lost"};
   };
   what.run = [](const sim_main::run_options& x) {
     auto out = world(x.seed, x.steps, find_defect(x.defect)).run();

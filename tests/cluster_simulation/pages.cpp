@@ -196,6 +196,8 @@ void world::perform(std::size_t i, const cluster::fetch_move& x) {
     std::vector<std::optional<contents>> what;
     for (const auto& key : x.work.keys)
       what.push_back(p.clients.contains(owner) ? p.has.page(x.ns, key, x.rank) : std::nullopt);
+    if (streams_ > 1)
+      return load_by_streams(i, at, x, into, what);
     carry(at, i, own_life, [this, i, x, into, what] { land(i, x, into, what); });
   });
 }

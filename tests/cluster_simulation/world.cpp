@@ -28,6 +28,7 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
   // All nodes keep what they fetch, or none does, or each does what its config says.
   const auto copies = random_.below(4);
   shares_disk_ = random_.one_in(2);
+  streams_ = random_.number(1, 4);
   for (number i = 0; i < namespaces; ++i)
     namespaces_.push_back({7, i + 1});
   for (number i = 0; i < ours + others; ++i) {

@@ -5,6 +5,7 @@
 #include "actors/cluster/pages/fetching.hpp"
 #include "actors/cluster/peers/membership.hpp"
 #include "actors/cluster/peers/session_rules.hpp"
+#include "io/tcp/stream_schedule.hpp"
 #include "tests/cluster_simulation/catalogue.hpp"
 #include "tests/cluster_simulation/defect.hpp"
 #include "tests/cluster_simulation/slab_model.hpp"
@@ -83,6 +84,30 @@ private:
     pin_number pins = 0;
     std::uint64_t offsets = 0;
     std::set<key_digest> refused;
+  };
+  /// A load whose pages come over several connections.
+  struct stream_load {
+    stream_load(std::size_t node, std::size_t sender, const cluster::fetch_move& x, std::shared_ptr<memory> room,
+                std::vector<std::optional<contents>> what, std::uint32_t streams);
+
+    /// A connection: when its last piece arrives, whether the sender has closed it, and whether the receiver has ended
+    /// it.
+    struct line {
+      timestamp last{};
+      bool failed = false;
+      bool ended = false;
+    };
+
+    std::size_t to = 0;
+    std::size_t from = 0;
+    cluster::fetch_move task;
+    std::shared_ptr<memory> into;
+    std::vector<std::optional<contents>> pages;
+    std::vector<contents> source;
+    io::tcp::stream_schedule rules;
+    std::vector<line> lines;
+    bool landed = false;
+    bool closed = false;
   };
   /// A lookup of an engine that waits for pages of others.
   struct waiting_engine {
@@ -294,6 +319,18 @@ private:
   locate_reply locate(const open_load& open, const locate_request& x);
   result<read_reply> read_file(std::size_t i, const open_load& open, const transfer::load_read& x);
 
+  // several connections (streams.cpp)
+  using open_streams = std::shared_ptr<stream_load>;
+  void load_by_streams(std::size_t i, std::size_t from, const cluster::fetch_move& x,
+                       const std::shared_ptr<memory>& into, const std::vector<std::optional<contents>>& what);
+  /// Whether the attachment lasts, or the load has ended well.
+  bool is_open(const open_streams& open);
+  void settle_streams(const open_streams& open);
+  void on_piece(const open_streams& open, std::uint32_t s, const io::tcp::piece& p);
+  void on_piece_answered(const open_streams& open, std::uint32_t s);
+  void fail_stream(const open_streams& open, std::uint32_t s);
+  void tick_streams(const open_streams& open);
+
   // engines
   contents truth(std::size_t i, const namespace_id& ns, const key_digest& key, std::uint32_t rank) const;
   std::vector<key_digest> some_keys();
@@ -326,6 +363,8 @@ private:
   std::uint32_t blocks_ = 4;
   /// Nodes read each other's files.
   bool shares_disk_ = false;
+  /// The connections of an attachment.
+  std::uint32_t streams_ = 1;
   /// Which file was named, by attachment.
   std::map<number, number> named_files_;
   std::set<std::pair<std::size_t, std::size_t>> cuts_;
