@@ -12,7 +12,6 @@ import pathlib
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -71,7 +70,8 @@ def main():
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
     options = parser.parse_args()
     if not options.alone and not shutil.which("ucx_perftest"):
-        sys.exit("ucx_perftest is not installed: install ucx-utils, or use --alone")
+        print("Left out: UCX, since ucx_perftest is not installed (ucx-utils)")
+        options.alone = True
     variants = {
         "tcp, encrypted": {"transport": "tcp", "encrypt": True},
         "tcp, in the clear": {"transport": "tcp", "encrypt": False},

@@ -13,10 +13,10 @@ leave the processor's caches.
 """
 
 import argparse
+import math
 import pathlib
 import shutil
 import statistics
-import sys
 import tempfile
 
 from processes import Hosts, Nodes, cpu_of, free_ports, may_be_apart, namespace_of, perftest
@@ -74,13 +74,18 @@ def main():
     parser.add_argument("--request-mebibytes", type=int, nargs="+", default=[32, 128],
                         help="MiB of pages of one lookup")
     parser.add_argument("--cluster-mebibytes", type=int, help="cluster.memory_bytes")
+    parser.add_argument("--streams", type=int, default=0, help="remote.streams")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
     parser.add_argument("--ways", nargs="+", help="ways to measure", default=["encrypted", "clear", "ucx", "shared"],
                         choices=["encrypted", "clear", "ucx", "shared"])
     options = parser.parse_args()
-    if not shutil.which("ucx_perftest"):
-        sys.exit("ucx_perftest is not installed: install ucx-utils")
+    options.has_perftest = shutil.which("ucx_perftest") is not None
+    if not options.has_perftest:
+        print("Left out: UCX, since ucx_perftest is not installed (ucx-utils)")
+        options.ways = [way for way in options.ways if way != "ucx"]
     apart = may_be_apart()
+    if not apart:
+        print("Left out: network namespaces, since `ip netns add` does not work here; hosts are 127.0.0.1")
     print(f"From node to node; hosts are {'network namespaces' if apart else 'this one, twice: no network namespaces'};"
           f" medians of {options.rounds} rounds, GB/s; cores of both ends per GB/s")
     print("| page | request | way | Troupe | least to most | ucx_perftest | ratio | cores per GB/s | of ucx_perftest |")
@@ -99,9 +104,12 @@ def measure(options, far, near, page_bytes, request_bytes):
     length = request_bytes // page_bytes
     trace = f"loogle:{blocks // length},{length * 64},1,0"
     ucx = {"transport": "ucx", "ucx_transports": "tcp,self", "ucx_interfaces": far.interface}
+    tcp = {"transport": "tcp"}
+    if options.streams:
+        tcp["streams"] = options.streams
     ways = {
-        "encrypted": ("tcp, encrypted", far, {"transport": "tcp", "encrypt": True}),
-        "clear": ("tcp, in the clear", far, {"transport": "tcp", "encrypt": False}),
+        "encrypted": ("tcp, encrypted", far, dict(tcp, encrypt=True)),
+        "clear": ("tcp, in the clear", far, dict(tcp, encrypt=False)),
         "ucx": ("ucx over tcp", far, ucx),
         "shared": ("shared memory", near, {}),
     }
@@ -121,7 +129,7 @@ def measure(options, far, near, page_bytes, request_bytes):
                     found = pair.round(trace, salt, length * page_bytes)
                     if salt > 2:
                         rates[way].append(found)
-                if salt < 3:
+                if salt < 3 or not options.has_perftest:
                     continue
                 if set(ways) != {"shared"}:
                     beside["far"].append(perftest(far, "tcp,self", far.interface, "ucp_put_bw", page_bytes, 512 << 20))
@@ -134,7 +142,8 @@ def measure(options, far, near, page_bytes, request_bytes):
     for way, (title, hosts, _) in ways.items():
         for which in ("near", "large") if way == "shared" else ("far",):
             ours, cores = (statistics.median(column) for column in zip(*rates[way]))
-            theirs, their_cores = (statistics.median(column) for column in zip(*beside[which]))
+            theirs, their_cores = ((statistics.median(column) for column in zip(*beside[which])) if beside[which]
+                                   else (math.nan, math.nan))
             of_what = {"far": "", "near": ", beside puts of a page", "large": ", beside puts of 256 MiB"}[which]
             print(f"| {page_bytes >> 10} KiB | {request_bytes >> 20} MiB | {title}{of_what} | {ours:.2f} |"
                   f" {min(rates[way])[0]:.2f} to {max(rates[way])[0]:.2f} | {theirs:.2f} |"
