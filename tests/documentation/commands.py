@@ -237,6 +237,9 @@ FILES = {
               "build/release/tests/owner_simulation/troupe-owner-simulation --seed 1 --seeds 1000",
               "build/release/tests/owner_simulation/troupe-owner-simulation --seeds 500 --defect take-without-waiting "
               "--expect writers",
+              "build/release/tests/events_simulation/troupe-events-simulation --seed 1 --seeds 1000",
+              "build/release/tests/events_simulation/troupe-events-simulation --seeds 500 --defect lose-removed "
+              "--expect view",
               "build/release/tests/lmcache_simulation/troupe-lmcache-simulation --seed 1 --seeds 1000",
               "build/release/tests/lmcache_simulation/troupe-lmcache-simulation --seeds 500 --defect answer-at-once "
               "--expect writes",
