@@ -38,9 +38,13 @@ void world::load_by_streams(std::size_t i, std::size_t from, const cluster::fetc
   if (moves.empty())
     return carry(from, i, nodes_[i].life, [this, i, x, into, what] { land(i, x, into, what); });
   open->rules.add(io::remote_direction::put, moves, now_);
-  if (!is_calm_ && random_.one_in(4))
-    after(random_.time(milliseconds(0), milliseconds(80)),
-          [this, open, which = static_cast<std::uint32_t>(random_.below(streams_))] { fail_stream(open, which); });
+  // One of them fails, or in some cases all.
+  if (!is_calm_ && random_.one_in(4)) {
+    const auto failing = random_.one_in(4) ? streams_ : 1;
+    for (std::uint32_t k = 0, first = random_.number(0, streams_ - 1); k < failing; ++k)
+      after(random_.time(milliseconds(0), milliseconds(80)),
+            [this, open, which = (first + k) % streams_] { fail_stream(open, which); });
+  }
   if (!is_calm_ && random_.one_in(6)) {
     count("stream stalled");
     open->lines[random_.below(streams_)].last = later(now_, random_.time(milliseconds(100), seconds(3)));
