@@ -12,15 +12,7 @@ namespace troupe::test::connector_worker_test {
 
 namespace {
 
-using connector::cancel_saves;
-using connector::page_failed;
-using connector::page_filled;
-using connector::page_untried;
-using connector::submit_load;
-using connector::submit_save;
-using connector::task_tag;
-using connector::worker_options;
-using connector::worker_state;
+using namespace connector;
 
 key_digest key_number(std::uint64_t n) {
   return {1, n};
@@ -580,11 +572,6 @@ TEST_CASE("a load that is reported says whether a page or the node has failed", 
   for (const auto code : {errc::not_found, errc::corrupt, errc::io_error, errc::timeout, errc::slab_damaged})
     CHECK(play(code) == std::vector<store_outcome>{{3, {page_failed, page_failed}}});
   CHECK(play(errc::ok) == std::vector<store_outcome>{{3, {page_filled, page_filled}}});
-  harness.state.detach(harness.now);
-  auto load = make_load(7, "a", 1, 10);
-  load.id = 4;
-  harness.step({.loads = {load}});
-  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{4, {page_untried}}});
 }
 
 TEST_CASE("on detaching from the node waiting tasks fail and running tasks end", "[connector]") {

@@ -13,6 +13,9 @@ TEST_CASE("io worker: a filled page is readable from memory at once and written 
   CHECK(placed.frames[0].offset == 0);
   CHECK(placed.frames[1].offset == slot_bytes);
   CHECK(w.checks.empty());
+  for (std::size_t i = 0; i < 2; ++i)
+    io::seal_page(std::span(w.memory[0]).subspan(placed.frames[i].offset, slot_bytes),
+                  {{1, 2}, w.page(i == 0 ? 3 : 9).key, 0, w.page(i == 0 ? 3 : 9).where, slot_bytes - 4096});
   CHECK(w.fill(placed.pin, {errc::ok, errc::ok}) == codes{errc::ok, errc::ok});
   CHECK(w.state.stats().dirty_pages == 2);
 

@@ -22,9 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The folders of the product.
-constexpr std::array folders{"actors",    "base",    "cli",         "config",  "connector", "gpu",
-                             "handshake", "http",    "http_client", "io",      "lmcache",   "messages",
-                             "metrics",   "offline", "store",       "workload"};
+constexpr std::array folders{"actors",   "base",      "cli",     "config",      "connector", "events",
+                             "gpu",      "handshake", "http",    "http_client", "io",        "lmcache",
+                             "messages", "metrics",   "offline", "store",       "workload"};
 
 /// A thread that is constructed without a name. Threads that are assigned or moved have one already.
 const std::regex
