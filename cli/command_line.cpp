@@ -186,6 +186,9 @@ CLI::App* add_replay(CLI::App& app, replay_options& options) {
   auto* transfer_only =
       command->add_flag("--transfer-only", options.transfer_only,
                         "Neither fill blocks nor compare them, to measure the transfer of pages only");
+  auto* bf16_values =
+      command->add_flag("--bf16-values", options.bf16_values,
+                        "Fill blocks with elements of BF16 instead of random bits, so that pages can be encoded");
   auto* warm_up =
       command
           ->add_option("--warm-up", options.warm_up,
@@ -194,7 +197,7 @@ CLI::App* add_replay(CLI::App& app, replay_options& options) {
           ->type_name("N");
   auto* engine = command->add_flag("--engine", options.engine,
                                    "Replay the trace on a model of an engine, through both halves of its connector");
-  engine->excludes(transfer_only)->excludes(warm_up);
+  engine->excludes(transfer_only)->excludes(warm_up)->excludes(bf16_values);
   add_engine_options(*command, options, engine);
   command->add_flag("--json", options.json, "Print the report as one JSON object");
   command->add_flag("--quiet", options.quiet, "No progress on stderr");

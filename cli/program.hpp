@@ -85,6 +85,8 @@ struct replay_options {
   std::optional<int> gpu;
   /// Neither fill blocks nor compare them: measures the transfer alone.
   bool transfer_only = false;
+  /// Fill blocks with elements of BF16, as of a KV cache, instead of random bits.
+  bool bf16_values = false;
   /// Replay the trace on a model of an engine, through both halves of its connector.
   bool engine = false;
   /// With `engine`: blocks of KV cache on each worker (enough for all requests in progress if not given), blocks that

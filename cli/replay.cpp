@@ -153,6 +153,7 @@ private:
             options_.warm_up,
             options_.salt,
             options_.gpu,
+            options_.bf16_values ? replay::page_values::bf16 : replay::page_values::random,
             config_.registry.lease_default,
             config_.transfer.task_deadline,
             options_.attach_limit};

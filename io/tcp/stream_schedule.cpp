@@ -140,7 +140,7 @@ void stream_schedule::tick(timestamp now) {
     const auto& x = streams_[i];
     if (!x.works() || !is_silent(x, now))
       continue;
-    // Where all are silent, the other end is: that is for whoever watches the peer.
+    // Where all are silent, the other end is: which the watch of the peer finds.
     if (const auto* const by = carrier(now); by != nullptr && !is_silent(*by, now))
       end(i, now);
   }

@@ -103,6 +103,7 @@ FILES = {
         *skip(ENGINE, "vllm serve MODEL --port 8100 …", "vllm serve MODEL --port 8200 …"),
     ],
     "docs/hosts.md": [
+        *skip(LONG, "scripts/bench remote_memory -- --streams 1 2 4 8", "scripts/bench hosts"),
         *skip(ELSEWHERE + ": tests/integration/hosts_test.cpp",
               "troupe replay --attach 10.0.0.1:7000 …",
               "troupe serve --config configs/single-node.json --set actors.port=7000 --set actors.insecure=true …"),

@@ -33,7 +33,7 @@ public:
 
   static arguments play(const std::string& address, const std::string& trace, const std::string& encoding,
                         bool remote = false) {
-    arguments out{"--attach", address, "--trace", trace, "--set", "transfer.encoding=" + encoding};
+    arguments out{"--attach", address, "--trace", trace, "--bf16-values", "--set", "transfer.encoding=" + encoding};
     if (remote)
       out.insert(out.end(), {"--set", "attach.always_remote=true"});
     return out;
@@ -119,7 +119,7 @@ TEST_CASE("clients on other hosts save and load encoded pages") {
   CHECK(share(s.totals()) < 0.95);
   check_loaded(run_replay(scene::play(node.endpoint(), s.trace(), "bf16", true)), block_count);
   // Only what the pages use was sent.
-  const auto sent = sum_of_metric(node, "troupe_remote_bytes_total{direction=\"to_client\"");
+  const auto sent = sum_of_metric(node, "troupe_remote_bytes_total{node=\"tested\",direction=\"to_client\"");
   CHECK(sent > 0.76 * block_count * shape.page_bytes);
   CHECK(sent < 0.95 * block_count * shape.page_bytes);
   check_loaded(run_replay(scene::play(node.address(), s.trace(), "raw", false)), block_count);

@@ -116,7 +116,7 @@ TEST_CASE("tcp connect: the error says what each address did", "[base]") {
   CHECK(connect_to_any({first.address}, seconds(60), [] { return true; }).error().code == errc::cancelled);
 }
 
-TEST_CASE("tcp connect: a name that does not resolve is told from one that does not answer", "[base]") {
+TEST_CASE("tcp connect: a name that does not resolve is distinguished from one that does not answer", "[base]") {
   const auto found = resolve_host("a.invalid", 80);
   REQUIRE_FALSE(found);
   CHECK(found.error().text.find("\"a.invalid\" cannot be resolved") != std::string::npos);

@@ -257,7 +257,7 @@ TEST_CASE("nothing but the header of a slot without a valid one is used", "[io][
   CHECK(sizes_of(sealed_page(some_identity(9000), 4)) == payload_sizes{9000, 9000});
   CHECK(sizes_of(std::vector<std::byte>(8192)) == payload_sizes{});
   auto slot = encoded_page(some_identity(20'000), 15'000);
-  set_and_hash(slot, 64, ~std::uint64_t{0}, 8); // nobody counts what a client invents
+  set_and_hash(slot, 64, ~std::uint64_t{0}, 8); // a client can write any number
   CHECK(sizes_of(slot) == payload_sizes{});
 }
 

@@ -99,6 +99,7 @@ result<device_memory> device_memory::create(const kv_geometry& geometry, std::ui
   device_memory out;
   out.tensors_ = std::move(*tensors);
   out.layout_ = how.layout;
+  out.values_ = how.values;
   out.view_ = std::move(*view);
   out.shapes_ = geometry.shapes();
   out.free_.resize(blocks);
@@ -170,7 +171,7 @@ void device_memory::for_each_piece(const window& block, Visit visit) const {
 }
 
 void device_memory::fill(std::uint32_t block, const key_digest& key, rank_number rank) {
-  const page_pattern pattern(key, rank);
+  const page_pattern pattern(key, rank, values_);
   const window seen(*this, block);
   for_each_piece(seen, [&](std::span<std::byte> bytes, std::uint64_t page_offset) {
     pattern.fill(bytes, page_offset);
@@ -180,7 +181,7 @@ void device_memory::fill(std::uint32_t block, const key_digest& key, rank_number
 }
 
 std::optional<wrong_byte> device_memory::verify(std::uint32_t block, const key_digest& key, rank_number rank) const {
-  const page_pattern pattern(key, rank);
+  const page_pattern pattern(key, rank, values_);
   const window seen(*this, block);
   if (const auto read = seen.read(); !read) {
     note(read);

@@ -49,6 +49,7 @@ public:
     std::uint64_t seed = 1;
     /// The GPU that holds the tensors; host memory if not given.
     std::optional<int> gpu{};
+    page_values values = page_values::random;
   };
 
   /// Allocates and poisons the tensors. Errors: those of `make_kv_cache_view` and `kv_tensors::allocate`.
@@ -96,6 +97,7 @@ private:
   wrong_byte locate(std::uint64_t page_offset) const noexcept;
 
   kv_layout layout_ = kv_layout::split;
+  page_values values_ = page_values::random;
   kv_cache_view view_;
   /// Indexed by layer.
   std::vector<kv_layer_shape> shapes_;

@@ -22,10 +22,12 @@ struct page_pattern::line {
   static constexpr std::size_t bytes = 8 * word_bytes;
 
   pair a, b, c, d;
+  pair kept, set;
 
-  /// The words first, first + step, …
-  line(std::uint64_t first, std::uint64_t step) noexcept
-      : a{first, first + step}, b(a + 2 * step), c(b + 2 * step), d(c + 2 * step) {
+  /// The words at first, first + 1, …
+  line(const page_pattern& x, std::uint64_t first) noexcept
+      : a{x.first_ + first * x.step_, x.first_ + (first + 1) * x.step_}, b(a + 2 * x.step_), c(b + 2 * x.step_),
+        d(c + 2 * x.step_), kept{x.kept_bits_, x.kept_bits_}, set{x.set_bits_, x.set_bits_} {
     // nop
   }
 
@@ -38,8 +40,8 @@ struct page_pattern::line {
 
   /// The bits in which the line at `p` differs, combined over all words.
   pair difference(const std::byte* p) const noexcept {
-    return (load(p) ^ as_elements(a)) | (load(p + sizeof(pair)) ^ as_elements(b)) |
-           (load(p + 2 * sizeof(pair)) ^ as_elements(c)) | (load(p + 3 * sizeof(pair)) ^ as_elements(d));
+    return (load(p) ^ values_of(a)) | (load(p + sizeof(pair)) ^ values_of(b)) |
+           (load(p + 2 * sizeof(pair)) ^ values_of(c)) | (load(p + 3 * sizeof(pair)) ^ values_of(d));
   }
 
   /// Adds to every word.
@@ -51,9 +53,10 @@ struct page_pattern::line {
   }
 
 private:
-  static void put(std::byte* p, const pair& x) noexcept {
-    const auto elements = as_elements(x);
-    std::memcpy(p, &elements, sizeof(pair));
+  pair values_of(const pair& x) const noexcept { return (x & kept) | set; }
+  void put(std::byte* p, const pair& x) const noexcept {
+    const auto values = values_of(x);
+    std::memcpy(p, &values, sizeof(pair));
   }
   static pair load(const std::byte* p) noexcept {
     pair out;
@@ -62,10 +65,14 @@ private:
   }
 };
 
-page_pattern::page_pattern(const key_digest& key, rank_number rank) noexcept
+page_pattern::page_pattern(const key_digest& key, rank_number rank, page_values values) noexcept
     : first_(mix(key.hi + rank * 0x9e3779b97f4a7c15ULL, key.lo)),
       step_(mix(key.lo ^ 0xa0761d6478bd642fULL, key.hi + rank) | 1U) {
-  // nop
+  if (values == page_values::random)
+    return;
+  // Exponents of 120 to 127.
+  kept_bits_ = 0x83ff83ff83ff83ffULL;
+  set_bits_ = 0x3c003c003c003c00ULL;
 }
 
 std::byte page_pattern::at(std::uint64_t offset) const noexcept {
@@ -77,7 +84,7 @@ void page_pattern::fill(std::span<std::byte> out, std::uint64_t offset) const no
   auto left = out.size();
   for (; left > 0 && offset % word_bytes != 0; --left)
     *p++ = at(offset++);
-  line values(first_ + offset / word_bytes * step_, step_);
+  line values(*this, offset / word_bytes);
   for (; left >= line::bytes; left -= line::bytes, p += line::bytes, offset += line::bytes) {
     values.store(p);
     values.advance(step_ * (line::bytes / word_bytes));
@@ -93,7 +100,7 @@ std::optional<std::uint64_t> page_pattern::compare(std::span<const std::byte> by
   for (; left > 0 && offset % word_bytes != 0; --left, ++p, ++offset)
     if (*p != at(offset))
       return offset;
-  line expected(first_ + offset / word_bytes * step_, step_);
+  line expected(*this, offset / word_bytes);
   for (; left >= line::bytes; left -= line::bytes, p += line::bytes, offset += line::bytes) {
     const auto difference = expected.difference(p);
     if ((difference[0] | difference[1]) != 0)

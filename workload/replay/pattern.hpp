@@ -9,10 +9,12 @@
 
 namespace troupe::replay {
 
+/// What pages are filled with: any bits, as ever; or elements of BF16 between 2^-7 and 2 and of any sign, which are any
+/// bits but for four of each two bytes: such pages can be encoded.
+enum class page_values : std::uint8_t { random, bf16 };
+
 /// The expected bytes of the page of one (key, rank): the little-endian 64-bit words a + i·b (mod 2^64), where i is the
-/// word's position in the canonical page and a and the odd b are mixed from digest and rank. Four bits of each two
-/// bytes are replaced by constants, so that they are elements of BF16 between 2^-7 and 2 and of any sign, as those of a
-/// KV cache: such pages can be encoded.
+/// word's position in the canonical page and a and the odd b are mixed from digest and rank.
 ///
 /// It is cheap enough not to affect the measurement of a replay, and detects the possible faults: pages of other keys
 /// or ranks have another a and b; bytes at another position differ, since i·b is different for every i; constant
@@ -20,7 +22,7 @@ namespace troupe::replay {
 /// page.
 class page_pattern {
 public:
-  page_pattern(const key_digest& key, rank_number rank) noexcept;
+  page_pattern(const key_digest& key, rank_number rank, page_values values = page_values::random) noexcept;
 
   /// Writes the bytes [offset, offset + out.size()) of the page. Any offset, size and alignment.
   void fill(std::span<std::byte> out, std::uint64_t offset) const noexcept;
@@ -33,19 +35,14 @@ public:
   std::byte at(std::uint64_t offset) const noexcept;
 
 private:
-  std::uint64_t word(std::uint64_t index) const noexcept { return as_elements(first_ + index * step_); }
-  /// Elements with an exponent of 120 to 127.
-  static constexpr std::uint64_t kept_bits = 0x83ff83ff83ff83ffULL;
-  static constexpr std::uint64_t set_bits = 0x3c003c003c003c00ULL;
-  template <class Words>
-  static constexpr Words as_elements(Words x) noexcept {
-    return (x & kept_bits) | set_bits;
-  }
-  /// Some consecutive words before that.
+  std::uint64_t word(std::uint64_t index) const noexcept { return ((first_ + index * step_) & kept_bits_) | set_bits_; }
+  /// Some consecutive words.
   struct line;
 
   std::uint64_t first_;
   std::uint64_t step_;
+  std::uint64_t kept_bits_ = ~std::uint64_t{0};
+  std::uint64_t set_bits_ = 0;
 };
 
 } // namespace troupe::replay

@@ -22,14 +22,17 @@ std::size_t longest_request(const trace& what) {
 }
 
 /// Allocates device memory for all replayers: in host memory, it may take half of the host's.
-result<void> make_devices(replay_context& scene, const namespace_spec& ns, std::size_t blocks, std::optional<int> gpu) {
+result<void> make_devices(replay_context& scene, const namespace_spec& ns, std::size_t blocks,
+                          const run_options& options) {
+  const auto gpu = options.gpu;
   const auto bytes = ns.geometry.page_bytes() * blocks * ns.world_size;
   if (auto room = gpu ? result<void>{} : check_memory(bytes, "concurrent requests", "--concurrency or --page-bytes");
       !room)
     return room;
   for (rank_number rank = 0; rank < ns.world_size; ++rank) {
-    auto device = device_memory::create(ns.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
-                                        {.layout = kv_layout::split, .seed = 1 + rank, .gpu = gpu});
+    auto device =
+        device_memory::create(ns.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
+                              {.layout = kv_layout::split, .seed = 1 + rank, .gpu = gpu, .values = options.values});
     if (!device)
       return tl::unexpected<error>(device.error());
     scene.devices.push_back(std::make_unique<device_memory>(std::move(*device)));
@@ -129,7 +132,7 @@ result<direct_outcome> direct_run::play(caf::actor_system& system, node_client& 
   scene_->batch_keys = attached.limits.batch_keys;
   observer.preparing("making " + human_bytes(page_bytes * longest * options.concurrency * ns.world_size) +
                      " of KV cache");
-  if (auto made = make_devices(*scene_, ns, longest * options.concurrency, options.gpu); !made)
+  if (auto made = make_devices(*scene_, ns, longest * options.concurrency, options); !made)
     return tl::unexpected(std::move(made.error()));
   if (auto started = start_ranks(client, *scene_); !started)
     return tl::unexpected(std::move(started.error()));

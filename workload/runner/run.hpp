@@ -39,6 +39,8 @@ struct run_options {
   std::uint64_t salt = 0;
   /// The GPU that holds the KV cache; host memory if not given.
   std::optional<int> gpu;
+  /// What blocks are filled with; only for runs without a model of an engine.
+  page_values values = page_values::random;
   /// The requested length of leases, and the time limit of a transfer.
   duration lease{};
   duration task_deadline{};
