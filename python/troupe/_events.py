@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from troupe import _interface
+from troupe._descriptions import Descriptions
 
 # The most blocks that are remembered as announced, about 200 bytes each.
 LIMIT = 1 << 19
@@ -80,13 +81,18 @@ class Format:
         fields = {"block_hashes": hashes, "medium": medium, "group_idx": table.group, "locality": self._locality}
         return self.removed_class(**{name: value for name, value in fields.items() if name in self._removed_fields})
 
+    def group_of(self, table):
+        """The group that events of this table name; negative: they name none."""
+        return table.group if "group_idx" in self._stored_fields else -1
+
 
 class Run:
     """Consecutive blocks of a request in one table: all that an event says of them, without the request."""
 
-    __slots__ = ("first", "hashes", "parent", "tokens", "extra_keys", "lora", "session")
+    __slots__ = ("first", "hashes", "parent", "tokens", "extra_keys", "lora", "session", "keys")
 
-    def __init__(self, form, request, table, hash_tokens, first, last):
+    def __init__(self, form, request, table, hash_tokens, first, last, keys):
+        """`keys`: the library's, 16 bytes for each page, or none."""
         step, tokens = table.block_tokens // hash_tokens, table.block_tokens
         # Of blocks without a hash, as without prefix caching, there is nothing that a router could find.
         hashes = form.hashes(request.block_hashes[(first + 1) * step - 1:last * step:step])
@@ -95,20 +101,33 @@ class Run:
         self.tokens = list(request.all_token_ids[first * tokens:(first + len(hashes)) * tokens])
         self.extra_keys = form.extra_keys(request, tokens, first, first + len(hashes))
         self.lora, self.session = request.lora_request, getattr(request, "session_id", None)
+        self.keys = keys
 
 
 class Events:
     """What was announced to routers, and what follows from the library's events. Bounded: by `limit` for blocks that were
     announced, and by the engine's own blocks for those that are being saved."""
 
-    def __init__(self, form, groups, hash_tokens, limit=LIMIT):
-        """`groups`: tables of each group of the library."""
+    def __init__(self, form, groups, hash_tokens, limit=LIMIT, describes=False):
+        """`groups`: tables of each group of the library. `describes`: whether pages are described to the node, which
+        takes one group with one table."""
         self._form, self._groups, self._hash_tokens = form, groups, hash_tokens
         self._limit = max(1, limit // sum(map(len, groups)))
         # Of each table: the medium of each block, by hash; the one to be forgotten first is the first.
         self._announced = [[OrderedDict() for _ in tables] for tables in groups]
         # Of each save that is in progress: its runs by first page, and pages without a result.
         self._saving = {}
+        self._descriptions = Descriptions() if describes else None
+
+    def describes(self):
+        return self._descriptions is not None
+
+    def describe_nothing(self):
+        self._descriptions = None
+
+    def take_descriptions(self):
+        """Batches of pages that were stored or found since the last call."""
+        return self._descriptions.take() if self._descriptions is not None else ()
 
     def announced(self):
         return sum(len(known) for tables in self._announced for known in tables)
@@ -123,30 +142,30 @@ class Events:
                 known.clear()
 
     def take(self, events, page_tokens, request_of):
-        """`events`: (kind, request, group, first page, pages, save) of each. `request_of`: the request of a name, or
-        None."""
+        """`events`: (kind, request, group, first page, pages, save, keys) of each. `request_of`: the request of a name,
+        or None."""
         out = []
-        for kind, name, group, first, pages, save in events:
+        for kind, name, group, first, pages, save, keys in events:
             if kind == _interface.EVENT_ALL_CLEARED:
                 self._forget_all(out)
             elif kind == _interface.EVENT_SAVING:
                 request = request_of(name)
                 if request is not None:
-                    self._begin(request, group, first, pages, save, page_tokens)
+                    self._begin(request, group, first, pages, save, page_tokens, keys)
             elif save:
                 self._end(kind, group, first, pages, save, page_tokens, out)
             else:
                 request = request_of(name)
                 if request is not None:
-                    self._learn(kind, request, group, first, pages, page_tokens, out)
+                    self._learn(kind, request, group, first, pages, page_tokens, keys, out)
         return out
 
-    def _run(self, request, table, first, pages, page_tokens):
+    def _run(self, request, table, first, pages, page_tokens, keys):
         per_page = page_tokens // table.block_tokens
-        return Run(self._form, request, table, self._hash_tokens, first * per_page, (first + pages) * per_page)
+        return Run(self._form, request, table, self._hash_tokens, first * per_page, (first + pages) * per_page, keys)
 
-    def _begin(self, request, group, first, pages, save, page_tokens):
-        runs = [self._run(request, table, first, pages, page_tokens) for table in self._groups[group]]
+    def _begin(self, request, group, first, pages, save, page_tokens, keys):
+        runs = [self._run(request, table, first, pages, page_tokens, keys) for table in self._groups[group]]
         entry = self._saving.setdefault(save, [[], 0])
         entry[0].append((first, first + pages, runs))
         entry[1] += pages
@@ -162,13 +181,14 @@ class Events:
                     continue
                 for number, (table, run) in enumerate(zip(self._groups[group], runs)):
                     per_page = page_tokens // table.block_tokens
+                    self._describe(run, table, per_page, low - begin, high - begin)
                     self._announce(group, number, run, (low - begin) * per_page, (high - begin) * per_page, CPU, out,
                                    move=False)
         entry[1] -= pages
         if entry[1] <= 0:
             del self._saving[save]
 
-    def _learn(self, kind, request, group, first, pages, page_tokens, out):
+    def _learn(self, kind, request, group, first, pages, page_tokens, keys, out):
         for number, table in enumerate(self._groups[group]):
             known = self._announced[group][number]
             if kind == _interface.EVENT_REMOVED:
@@ -180,7 +200,8 @@ class Events:
             if all(known.get(each) == medium for each in hashes):  # as after each lookup of a known prefix
                 self._refresh(known, hashes)
                 continue
-            run = self._run(request, table, first, pages, page_tokens)
+            run = self._run(request, table, first, pages, page_tokens, keys)
+            self._describe(run, table, page_tokens // table.block_tokens, 0, pages)
             self._announce(group, number, run, 0, len(run.hashes), medium, out, move=True)
 
     def _hashes(self, request, table, first, pages, page_tokens):
@@ -193,6 +214,11 @@ class Events:
         # The last block first: of a prefix that is not used any more, its end goes first.
         for each in reversed(hashes):
             known.move_to_end(each)
+
+    def _describe(self, run, table, per_page, first, last):
+        """`first` and `last`: pages of the run."""
+        if self._descriptions is not None:
+            self._descriptions.add(run, table.block_tokens, per_page, self._form.group_of(table), first, last)
 
     def _announce(self, group, number, run, first, last, medium, out, move):
         """`move`: whether the medium of blocks that were announced is known to be another one now."""

@@ -184,8 +184,9 @@ class Scheduler(Handle):
         output.worker_meta = held.structs
         call("troupe_scheduler_worker_output", self.handle, ctypes.byref(output))
 
-    def take_events(self):
-        """(kind, request, group, first page, pages, save) of each, and the tokens of one page."""
+    def take_events(self, with_keys=False):
+        """(kind, request, group, first page, pages, save, keys) of each, and the tokens of one page. `with_keys`: 16 bytes
+        for each page, where the library has them; without, none."""
         call("troupe_scheduler_take_events", self.handle, ctypes.byref(self.events))
         events, count = self.events, self.events.count
         if not count:
@@ -194,7 +195,30 @@ class Scheduler(Handle):
                                  for each in (events.groups, events.first_pages, events.page_counts))
         saves = (ctypes.c_uint64 * count).from_address(events.saves)
         kinds, names = ctypes.string_at(events.kinds, count), taken_ids(events.requests)
-        return list(zip(kinds, names, groups, firsts, pages, saves)), events.page_tokens
+        keys = self._keys(events) if with_keys else [b""] * count
+        return list(zip(kinds, names, groups, firsts, pages, saves, keys)), events.page_tokens
+
+    @staticmethod
+    def _keys(events):
+        """Of each event."""
+        joined = ctypes.string_at(events.keys, 16 * events.key_count) if events.key_count else b""
+        ends = (ctypes.c_uint32 * events.count).from_address(events.key_ends)
+        return [joined[16 * first:16 * last] for first, last in zip([0, *ends], ends)]
+
+    def wants_descriptions(self):
+        """Whether the attached node publishes events."""
+        wanted = ctypes.c_uint32()
+        call("troupe_scheduler_wants_descriptions", self.handle, ctypes.byref(wanted))
+        return bool(wanted.value)
+
+    def describe(self, batch):
+        """`batch`: a `_descriptions.Batch`."""
+        call("troupe_scheduler_describe", self.handle, ctypes.byref(_interface.Descriptions(
+            block_tokens=batch.block_tokens, blocks_per_page=batch.per_page, group_idx=batch.group,
+            count=len(batch.parents), keys=address(batch.keys), hashes=address(batch.hashes),
+            parents=address(batch.parents), has_parent=address(batch.has_parent), tokens=address(batch.tokens),
+            lora=batch.lora, extra=address(batch.extra) if batch.extra else None,
+            extra_ends=address(batch.extra_ends) if batch.extra else None)))
 
     def reset_cache(self):
         call("troupe_scheduler_reset_cache", self.handle)

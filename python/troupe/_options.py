@@ -16,6 +16,7 @@ KEYS = {
     "page_tokens": (int, 0),
     "threads": (int, 0),
     "copy_threads": (int, 0),
+    "node_events": (("auto", "on", "off"), "auto"),
     "encoding": (("auto", "raw", "bf16"), "auto"),
     "window_bytes": (int, 0),
     "wait_for_node_seconds": (float, 0.0),

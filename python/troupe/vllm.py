@@ -99,7 +99,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         # Both halves share it if they are in one process.
         self._connection = _halves.connection(self._options.connection(f"vllm-{os.getpid()}"))
         if role == KVConnectorRole.SCHEDULER:
-            self._half = _halves.Scheduler(self._connection, self._ns, self._engine)
+            self._half = self._made_scheduler()
             self._init_scheduler(vllm_config, kv_cache_config)
             self._say_attached(f"namespace {name}, identity {identity}")
             if self._kv_transfer_config.kv_load_failure_policy != "recompute":
@@ -107,6 +107,25 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
                                "a page cannot be loaded; with \"recompute\" it computes those tokens.")
         else:
             self._tensors, self._events = None, {}
+
+    def _made_scheduler(self):
+        """The library keeps events from its creation on or never: for vLLM, or for a node that publishes its own. Of
+        several groups, the node publishes nothing."""
+        engine, wish = self._engine, self._options.node_events
+        if engine.events != _interface.EVENTS_NONE or self._groups is not None or wish == "off":
+            return _halves.Scheduler(self._connection, self._ns, engine)
+        if wish == "auto":
+            half = _halves.Scheduler(self._connection, self._ns, engine)
+            absent = half.absence() is not None
+            if not absent and not half.wants_descriptions():
+                return half
+            half.shutdown()
+            if absent:
+                # It was waited for.
+                self._connection = _halves.connection({**self._options.connection(f"vllm-{os.getpid()}"),
+                                                       "wait_for_node_seconds": -1.0})
+        engine.events = _interface.EVENTS_ALL
+        return _halves.Scheduler(self._connection, self._ns, engine)
 
     def _take_one_group(self, vllm_config, kv_cache_config):
         names, spec = _kv_shape.single_spec(kv_cache_config)
@@ -279,7 +298,8 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._zeroes = array("I", bytes(4 * 4096))
         self._step = _interface.Step()
         self._counters, self._counted = SchedulerCounters(), 0.0
-        if _events.wanted(vllm_config):
+        self._publishes, self._discards = _events.wanted(vllm_config), False
+        if self._engine.events != _interface.EVENTS_NONE:
             self._init_events(kv_cache_config, hash_tokens)
 
     def _init_events(self, kv_cache_config, hash_tokens):
@@ -287,7 +307,10 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         if self._groups is not None:
             groups = [(group.tables, group.block_tokens) for group in self._groups.groups]
         self._kv_events = _events.Events(_events.Format(_events.locality(self._options.address)),
-                                         _events.tables(kv_cache_config, groups), hash_tokens)
+                                         _events.tables(kv_cache_config, groups), hash_tokens,
+                                         describes=self._groups is None and self._options.node_events != "off")
+        # Whether a node has said that it publishes events or not.
+        self._answered = False
         # Requests that have ended since events were taken, and what was taken before their ids were used again.
         self._ended, self._taken, self._gpu_index = {}, [], None
 
@@ -390,6 +413,10 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
     def take_events(self):
         if self._kv_events is None or self._half is None:
             return ()
+        if self._attached and not self._answered:
+            self._take_answer()
+            if self._kv_events is None:
+                return ()
         self._collect_events()
         out, self._taken = self._taken, []
         return out
@@ -400,10 +427,31 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             # vLLM has reset its own prefix cache. Its `AllBlocksCleared`, which names no medium, comes before these.
             self._gpu_index, self._taken = index, []
             self._kv_events.forget()
-        events, page_tokens = self._half.take_events()
+        events, page_tokens = self._half.take_events(self._kv_events.describes())
         if events:
-            self._taken += self._kv_events.take(events, page_tokens, self._request_of)
+            said = self._kv_events.take(events, page_tokens, self._request_of)
+            if self._publishes:
+                self._taken += said
+            self._describe()
         self._ended.clear()
+
+    def _describe(self):
+        try:
+            for batch in self._kv_events.take_descriptions():
+                self._half.describe(batch)
+        except TroupeError as error:
+            self._kv_events.describe_nothing()
+            logger.error("Troupe: the node's events lack what this engine saves from now on: %s", error)
+
+    def _take_answer(self):
+        """A node that publishes events wants descriptions of pages. Another one never does."""
+        self._answered = True
+        if self._kv_events.describes() and not self._half.wants_descriptions():
+            self._kv_events.describe_nothing()
+        if not self._publishes and not self._kv_events.describes():
+            # There was no node when the library was created, which keeps events since then.
+            self._kv_events, self._discards = None, True
+            self._ended.clear()
 
     def _request_of(self, name):
         known = self._known.get(name) or self._ended.get(name)
@@ -573,6 +621,8 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         if now < self._counted + STATISTICS_SECONDS:
             return None
         self._counted = now
+        if self._discards:
+            self._half.take_events()
         counted = self._counters.since_last(self._half.stats())
         return TroupeStats(data={"scheduler": counted}) if counted else None
 

@@ -1,9 +1,13 @@
 """KV events of the plug-in for vLLM: what is announced of which blocks, and when it is withdrawn. Objects stand in for
 vLLM's; scripts/engines compares events with those that vLLM publishes for its GPU."""
 
+import ctypes
+import gc
 import hashlib
 import random
 import struct
+import sys
+import types
 import unittest
 from unittest import mock
 
@@ -12,7 +16,7 @@ import fake_vllm
 fake_vllm.install(several_groups=True)
 
 import fake_library  # noqa: E402
-from troupe import _events, _groups, _interface  # noqa: E402
+from troupe import _descriptions, _events, _groups, _interface  # noqa: E402
 from troupe.vllm import KVConnectorRole, TroupeConnector  # noqa: E402
 
 STORED, REMOVED, CLEARED, ON_DISK, SAVING, NOT_SAVED = range(6)
@@ -72,18 +76,23 @@ class rules(unittest.TestCase):
         self.view = view(self)
         self.made(4)
 
-    def made(self, limit=_events.LIMIT, groups=((_events.Table(0, 4),),), page_tokens=4, hash_tokens=4):
+    def made(self, limit=_events.LIMIT, groups=((_events.Table(0, 4),),), page_tokens=4, hash_tokens=4, **members):
         self.page_tokens = page_tokens
-        self.events = _events.Events(_events.Format(), list(groups), hash_tokens, limit)
+        self.events = _events.Events(_events.Format(), list(groups), hash_tokens, limit, **members)
 
     def request(self, name, tokens, **members):
         self.requests[name] = request(name, tokens, **members)
         return self.requests[name]
 
+    @staticmethod
+    def keys(name, first, pages):
+        """Of the library, which names none where it has none."""
+        return b"".join(f"{name} {page}".encode().ljust(16) for page in range(first, first + pages)) if name else b""
+
     def take(self, *events):
         """Events of the library: kind, request, first page, pages, and maybe save and group."""
-        whole = [(kind, name, group, first, pages, save) for kind, name, first, pages, save, group
-                 in ((*each, 0, 0)[:6] if len(each) == 4 else (*each, 0)[:6] for each in events)]
+        whole = [(kind, name, group, first, pages, save, self.keys(name, first, pages))
+                 for kind, name, first, pages, save, group in ((*each, 0, 0)[:6] for each in events)]
         out = self.events.take(whole, self.page_tokens, self.requests.get)
         self.view.take(out)
         return out
@@ -278,6 +287,123 @@ class rules(unittest.TestCase):
             self.assertLessEqual(self.events.saving(), len(saves))
 
 
+class descriptions(rules):
+    """The rules above hold with descriptions, too; and these are about what is described."""
+
+    def setUp(self):
+        super().setUp()
+        encoder = types.SimpleNamespace(msgpack=types.SimpleNamespace(encode=lambda said: repr(said).encode()))
+        replaced = mock.patch.dict(sys.modules, msgspec=encoder)
+        replaced.start()
+        self.addCleanup(replaced.stop)
+
+    def made(self, *given, **members):
+        super().made(*given, **{"describes": True, **members})
+
+    def described(self):
+        """By key: what was said of each page."""
+        out = []
+        for batch in self.events.take_descriptions():
+            count, blocks, ends = len(batch.parents), batch.per_page, [0, *batch.extra_ends]
+            size = blocks * batch.block_tokens
+            self.assertLessEqual(count, _descriptions.MOST_PAGES)
+            self.assertEqual((len(batch.keys), len(batch.hashes), len(batch.has_parent), len(batch.tokens),
+                              len(ends) - 1), (16 * count, blocks * count, count, size * count, count))
+            for i in range(count):
+                out.append((bytes(batch.keys[16 * i:16 * i + 16]).decode().rstrip(),
+                            list(batch.hashes[blocks * i:blocks * (i + 1)]),
+                            batch.parents[i] if batch.has_parent[i] else None,
+                            list(batch.tokens[size * i:size * (i + 1)]), batch.lora,
+                            bytes(batch.extra[ends[i]:ends[i + 1]])))
+        return out
+
+    def test_a_page_is_described_when_its_save_has_ended(self):
+        self.made()
+        one = self.request("one", range(14))
+        self.take((SAVING, "one", 0, 3, 7))
+        del self.requests["one"]
+        self.assertEqual(self.described(), [])
+        self.take((STORED, "", 2, 1, 7), (STORED, "", 0, 1, 7), (NOT_SAVED, "", 1, 1, 7))
+        self.assertEqual(self.described(), [("one 2", one.numbers(2), one.numbers(1)[0], [8, 9, 10, 11], None, b""),
+                                            ("one 0", one.numbers(0, 1), None, [0, 1, 2, 3], None, b"")])
+        self.assertEqual(self.described(), [])
+
+    def test_found_pages_are_described_once_until_they_are_missed_or_all_are_lost(self):
+        self.made()
+        self.request("one", range(18))
+        for event, count in (((STORED, "one", 0, 2), 2), ((STORED, "one", 0, 2), 0), ((ON_DISK, "one", 0, 2), 2),
+                             ((REMOVED, "one", 1, 1), 0), ((ON_DISK, "one", 1, 1), 1), ((CLEARED, "", 0, 0), 0),
+                             ((STORED, "one", 0, 4), 4)):
+            self.take(event)
+            self.assertEqual(len(self.described()), count, event)
+
+    def test_a_page_that_is_saved_anew_is_described_anew(self):
+        # Another engine may have saved it before, which described nothing, or the node may have evicted it.
+        self.made()
+        self.request("one", range(18))
+        self.take((STORED, "one", 0, 4))
+        self.described()
+        self.assertEqual(self.take((SAVING, "one", 1, 2, 5), (STORED, "one", 1, 2, 5)), [])
+        self.assertEqual([key for key, *_ in self.described()], ["one 1", "one 2"])
+
+    def test_descriptions_of_pages_of_several_blocks(self):
+        self.made(page_tokens=8)
+        one = self.request("one", range(30))
+        self.take((SAVING, "one", 0, 3, 1), (STORED, "one", 1, 2, 1))
+        numbers = one.numbers()
+        self.assertEqual(self.described(), [("one 1", numbers[2:4], numbers[1], list(range(8, 16)), None, b""),
+                                            ("one 2", numbers[4:6], numbers[3], list(range(16, 24)), None, b"")])
+
+    def test_pages_without_all_hashes_are_not_described(self):
+        self.made(page_tokens=8)
+        one = self.request("one", range(30))
+        one.block_hashes = one.block_hashes[:3]
+        self.take((STORED, "one", 0, 3), (ON_DISK, "one", 1, 2))
+        self.assertEqual([key for key, *_ in self.described()], ["one 0"])
+
+    def test_a_call_has_limits(self):
+        self.made()
+        count = 2 * _descriptions.MOST_PAGES + 5
+        one = self.request("one", range(4 * count + 1))
+        self.request("two", range(90, 99))
+        self.take((STORED, "two", 0, 2), (STORED, "one", 0, count))
+        said = self.described()
+        self.assertEqual([key for key, *_ in said], ["two 0", "two 1", *(f"one {page}" for page in range(count))])
+        self.assertEqual([hashes[0] for _, hashes, *_ in said[2:]], one.numbers())
+        self.assertEqual([parent for _, _, parent, *_ in said[2:]], [None, *one.numbers(0, -1)])
+
+    def test_adapters_and_extra_keys(self):
+        self.made()
+        lora = fake_vllm.some(name="sql", lora_name="sql", adapter_id=3)
+        self.request("one", range(12), cache_salt="secret")
+        self.request("two", range(12), lora_request=lora)
+        self.request("long", range(12), cache_salt="s" * _descriptions.MOST_EXTRA)
+        self.request("huge", [1 << 32, *range(11)])
+        self.take(*((STORED, name, 0, 3) for name in ("one", "two", "long")))
+        self.take((STORED, "huge", 0, 1))
+        self.assertEqual([(key, lora, extra) for key, _, _, _, lora, extra in self.described()],
+                         [("one 0", None, b"[(('salt', 'secret'),)]"), ("one 1", None, b""), ("one 2", None, b""),
+                          ("long 1", None, b""), ("long 2", None, b""),
+                          *((f"two {page}", b"sql", b"[(('lora', 'sql'),)]") for page in range(3))])
+
+    def test_hashes_with_all_bytes(self):
+        self.made()
+        one = self.request("one", range(12))
+        self.events._form._whole = True
+        self.take((STORED, "one", 1, 2))
+        numbers = one.numbers()
+        self.assertEqual([(hashes, parent) for _, hashes, parent, *_ in self.described()],
+                         [([numbers[1]], numbers[0]), ([numbers[2]], numbers[1])])
+
+    def test_nothing_is_kept_where_nothing_is_wanted(self):
+        self.made()
+        self.request("one", range(12))
+        self.take((STORED, "one", 0, 1))
+        self.events.describe_nothing()
+        self.take((STORED, "one", 0, 3))
+        self.assertEqual(self.described(), [])
+
+
 class connector(unittest.TestCase):
     def setUp(self):
         self.library = fake_library.fake().install()
@@ -287,12 +413,17 @@ class connector(unittest.TestCase):
         def events(handle, out):
             said, self.waiting = self.waiting, []
             self.library.ids(out.requests, [name for _, name, *_ in said])
-            kinds, _, groups, firsts, pages, saves = zip(*said) if said else [()] * 6
+            kinds, names, groups, firsts, pages, saves = zip(*said) if said else [()] * 6
+            keys = [rules.keys(*each) for each in zip(names, firsts, pages)]
+            ends = [len(b"".join(keys[:number + 1])) // 16 for number in range(len(said))]
             for name, form, values in (("kinds", "B", kinds), ("groups", "I", groups), ("first_pages", "I", firsts),
-                                       ("page_counts", "I", pages), ("saves", "Q", saves)):
+                                       ("page_counts", "I", pages), ("saves", "Q", saves), ("key_ends", "I", ends)):
                 held = _interface.Bytes()
                 self.library.bytes(held, struct.pack(f"{len(said)}{form}", *values))
                 setattr(out, name, held.data)
+            held = _interface.Bytes()
+            self.library.bytes(held, b"".join(keys))
+            out.keys, out.key_count = held.data, len(b"".join(keys)) // 16
             out.count, out.page_tokens = len(said), 16
             return 0
 
@@ -303,6 +434,31 @@ class connector(unittest.TestCase):
         for name in ("troupe_namespace_identity", "troupe_group_identity"):
             self.library.answers[name] = identity
         self.library.answers["troupe_scheduler_take_events"] = events
+
+    def node(self, publishes=True, there=True):
+        """What the library says of its node."""
+        self.described = []
+
+        def wants(handle, wanted):
+            wanted.value = int(publishes and there)
+            return 0
+
+        def describe(handle, pages):
+            blocks = pages.count * pages.blocks_per_page
+            self.described.append((ctypes.string_at(pages.keys, 16 * pages.count),
+                                   list((ctypes.c_uint64 * blocks).from_address(pages.hashes)),
+                                   list((ctypes.c_uint64 * pages.count).from_address(pages.parents)),
+                                   ctypes.string_at(pages.has_parent, pages.count),
+                                   list((ctypes.c_uint32 * (blocks * pages.block_tokens)).from_address(pages.tokens)),
+                                   pages.block_tokens, pages.group_idx, pages.lora, pages.extra, pages.extra_ends))
+            return 0
+
+        self.library.answers["troupe_scheduler_wants_descriptions"] = wants
+        self.library.answers["troupe_scheduler_describe"] = describe
+        self.library.answers["troupe_scheduler_attached"] = lambda handle: 0 if there else _interface.UNREACHABLE
+
+    def created(self):
+        return self.library.names().count("troupe_scheduler_create")
 
     def made(self, address="/run/troupe", cache=None, **changes):
         return TroupeConnector(fake_vllm.vllm_config({"troupe.address": address}, **changes),
@@ -321,6 +477,91 @@ class connector(unittest.TestCase):
         self.assertNotIn("troupe_scheduler_take_events", self.library.names())
         self.made(kv_events_config=None)
         self.assertEqual(self.engine_options().events, _interface.EVENTS_NONE)
+
+    def step_with_a_save(self, scheduler, name="one"):
+        one = request(name, range(40), 16)
+        scheduler.on_new_request(one)
+        self.waiting = [(SAVING, name, 0, 0, 2, 1), (STORED, "", 0, 0, 2, 1)]
+        return one, scheduler.take_events()
+
+    def test_pages_are_described_to_a_node_that_publishes_events(self):
+        self.node()
+        for settings in ({"kv_events_config": None}, {}):
+            scheduler = self.made(**settings)
+            self.assertEqual(self.engine_options().events, _interface.EVENTS_ALL)
+            one, events = self.step_with_a_save(scheduler)
+            self.assertEqual(len(events), bool(scheduler._publishes))
+            said, = self.described
+            first, second = one.numbers()
+            self.assertEqual(said, (rules.keys("one", 0, 2), [first, second], [0, first], b"\0\1", list(range(32)), 16,
+                                    0, None, None, None))
+            self.described.clear()
+
+    def test_nothing_is_asked_in_steps_where_no_events_are_wanted(self):
+        self.node(publishes=False)
+        scheduler = self.made(kv_events_config=None)
+        self.assertEqual((self.engine_options().events, self.created()), (_interface.EVENTS_NONE, 1))
+        self.library.asked.clear()
+        self.assertEqual(self.step_with_a_save(scheduler)[1], ())
+        self.assertEqual([name for name in self.library.names() if "event" in name or "descri" in name], [])
+
+    def test_a_node_that_publishes_nothing_gets_no_descriptions(self):
+        self.node(publishes=False)
+        scheduler = self.made()
+        self.assertEqual(len(self.step_with_a_save(scheduler)[1]), 1)
+        self.step_with_a_save(scheduler, "two")
+        self.assertFalse(scheduler._kv_events.describes())
+        self.assertEqual(self.library.names().count("troupe_scheduler_wants_descriptions"), 1)
+
+    def test_a_node_that_comes_after_the_engine(self):
+        for publishes in (True, False):
+            self.node(there=False)
+            scheduler = self.made(kv_events_config=None)
+            self.assertEqual(self.engine_options().events, _interface.EVENTS_ALL)
+            self.assertEqual(scheduler._half.connection, scheduler._connection)
+            self.assertEqual([given[0].wait_for_node_seconds for name, given in self.library.asked
+                              if name == "troupe_connect"], [0.0, -1.0])
+            self.step_with_a_save(scheduler)
+            self.node(publishes)
+            self.step_with_a_save(scheduler, "two")
+            self.assertEqual(len(self.step_with_a_save(scheduler, "three")[1]), 0)
+            self.assertEqual(bool(self.described), publishes)
+            self.assertEqual((scheduler._kv_events is None, scheduler._discards), (not publishes, not publishes))
+            self.library.asked.clear()
+            scheduler.take_events()
+            self.assertEqual(self.library.names(), ["troupe_scheduler_take_events"] * publishes)
+            # What the library keeps nevertheless is discarded once a second.
+            self.library.asked.clear()
+            scheduler._counted = -10.0
+            scheduler.get_kv_connector_stats()
+            scheduler.get_kv_connector_stats()
+            self.assertEqual(self.library.names().count("troupe_scheduler_take_events"), int(not publishes))
+            self.library.asked.clear()
+            del scheduler
+            gc.collect()
+
+    def test_the_option_says_whether_pages_are_described(self):
+        self.node()
+        for wish, described in (("off", 0), ("on", 1)):
+            scheduler = TroupeConnector(fake_vllm.vllm_config({"troupe.node_events": wish}), KVConnectorRole.SCHEDULER,
+                                        fake_vllm.kv_cache_config())
+            self.step_with_a_save(scheduler)
+            self.assertEqual(len(self.described), described)
+        before = self.created()
+        for wish, events in (("off", _interface.EVENTS_NONE), ("on", _interface.EVENTS_ALL)):
+            TroupeConnector(fake_vllm.vllm_config({"troupe.node_events": wish}, kv_events_config=None),
+                            KVConnectorRole.SCHEDULER, fake_vllm.kv_cache_config())
+            self.assertEqual(self.engine_options().events, events)
+        self.assertEqual(self.created() - before, 2)
+
+    def test_a_refused_description_ends_no_engine(self):
+        self.node()
+        scheduler = self.made()
+        self.library.answers["troupe_scheduler_describe"] = lambda *_: 1
+        with self.assertLogs("vllm.troupe", "ERROR"):
+            self.assertEqual(len(self.step_with_a_save(scheduler)[1]), 1)
+        self.step_with_a_save(scheduler, "two")
+        self.assertEqual(self.library.names().count("troupe_scheduler_describe"), 1)
 
     def test_a_request_that_has_ended_in_the_step_is_known(self):
         scheduler = self.made()
@@ -374,6 +615,7 @@ class connector(unittest.TestCase):
         self.assertEqual([each.block_hashes for each in scheduler.take_events()], [one.numbers(), two.numbers()])
 
     def test_groups_of_vllm(self):
+        self.node()
         layout = mock.patch.object(_groups, "layout", lambda *_: "as it is")
         layout.start()
         self.addCleanup(layout.stop)
@@ -386,6 +628,7 @@ class connector(unittest.TestCase):
         events = scheduler.take_events()
         self.assertEqual([(each.group_idx, each.block_hashes) for each in events],
                          [(1, one.numbers()), (0, one.numbers(1)), (2, one.numbers(1))])
+        self.assertEqual(self.described, [])
 
     def test_locality(self):
         for address, said in (("/run/troupe", "LOCAL"), ("data/troupe", "LOCAL"), ("127.0.0.1:4600", None)):
