@@ -25,16 +25,16 @@ SILENCE_SECONDS = 1.0
 
 
 class router:
-    """A view of the blocks of one engine: by medium and group, the hashes that are announced."""
+    """A view of the blocks of one engine, or node: by medium and group, the hashes that are announced."""
 
-    def __init__(self, lab, publish=None):
-        """`publish`: an address at which the messages are published as well."""
+    def __init__(self, lab, publish=None, of_node=None):
+        """`publish`: an address at which the messages are published as well. `of_node`: whose events these are."""
         import msgspec
         from vllm.distributed import kv_events
 
         self.kinds = kv_events
         self.decode = msgspec.msgpack.Decoder(kv_events.KVEventBatch).decode
-        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
+        self.endpoint = f"connect:{of_node.events_endpoint}" if of_node else f"tcp://127.0.0.1:{free_port()}"
         self.path = lab.next_log().with_suffix(".events")
         self.process = subprocess.Popen([sys.executable, str(HERE / "subscriber.py"), self.endpoint, str(self.path),
                                          *([publish] if publish else [])], stdout=subprocess.PIPE)
@@ -42,7 +42,9 @@ class router:
         lab.nodes.append(self)  # its process ends with those of the nodes
         self.directory, self.read = self.path, 0
         self.blocks, self.said, self.ever = {}, {}, {}
-        self.cleared = self.removed = self.next = 0
+        self.cleared = self.removed = 0
+        # The numbers of a node begin with the time at which it has started.
+        self.next = None if of_node else 0
 
     def kill(self):
         self.process.kill()
@@ -59,8 +61,8 @@ class router:
         quiet = time.monotonic() + SILENCE_SECONDS
         while time.monotonic() < quiet:
             for number, payload in self.messages():
-                require(number == self.next, f"batch {number} of events came in the place of {self.next}")
-                self.next += 1
+                require(self.next in (number, None), f"batch {number} of events came in the place of {self.next}")
+                self.next = number + 1
                 for event in self.decode(payload).events:
                     self.take(event)
                 quiet = time.monotonic() + SILENCE_SECONDS
@@ -94,7 +96,8 @@ class router:
         size, parent = event.block_size, event.parent_block_hash
         require(event.medium == "GPU" or len(event.token_ids) == size * len(event.block_hashes),
                 f"{len(event.token_ids)} tokens for {len(event.block_hashes)} blocks of {size}")
-        for number, (each, extra) in enumerate(zip(event.block_hashes, event.extra_keys, strict=True)):
+        extra_keys = event.extra_keys or [None] * len(event.block_hashes)
+        for number, (each, extra) in enumerate(zip(event.block_hashes, extra_keys, strict=True)):
             if event.medium != "GPU":
                 require(each not in known, "a block is announced twice")
             if len(event.token_ids) == size * len(event.block_hashes):
@@ -232,6 +235,65 @@ def kv_events_removed(lab):
     known = [view.overlap(prompt) for prompt in usual()]
     require(external(metrics) == sum(known) > 0, f"{sum(known)} tokens are announced, and {external(metrics)} found")
     return external(metrics), f"{view.removed} blocks were withdrawn"
+
+
+@experiment("events of the node: it publishes vLLM's blocks as vLLM does those of its GPU, and withdraws what it evicts")
+def node_events(lab):
+    made = lab.node("publisher", memory="16 MiB", disk="0 B", durability="none", events=True).start()
+    own, view = router(lab), router(lab, of_node=made)
+
+    def play(one):
+        from vllm import SamplingParams
+
+        one.say("ready")
+        while prompts := one.wait():
+            one.play(prompts, 24)
+            one.llm.generate({"prompt_token_ids": prompts[0], "cache_salt": "tenant"},
+                             SamplingParams(max_tokens=1, detokenize=False), use_tqdm=False)
+            one.idle_steps()
+            one.say("played")
+        return one.metrics()
+
+    def require_as_on_gpu():
+        gpu, said = own.listen().said["GPU", 0], view.said["CPU", 0]
+        for each in view.listen().there():
+            require(each in gpu, "the node publishes a block that vLLM never had")
+            # The node has neither the number of an adapter nor the kind of a layer.
+            require(said[each][:4] == gpu[each][:4], f"the node publishes {said[each]}, and vLLM {gpu[each]}")
+        pages = sum(each["complete_keys"] for each in made.namespaces())
+        require(len(view.there()) == pages, f"the node publishes {len(view.there())} blocks, and has {pages}")
+        return pages
+
+    run = lab.start(play, lab.connector(made), kv_events_config=own.config())
+    run.hear()
+    run.say(usual())
+    run.hear()
+    first = require_as_on_gpu()
+    require(view.there() == own.there() and view.removed == 0, "the node publishes others than the plug-in, or not all")
+    mine = usual()[0]
+    found = [view.overlap(mine), view.overlap(mine, "tenant"), view.overlap(mine, "other tenant")]
+    require(found == [PROMPT // BLOCK * BLOCK] * 2 + [0], f"the router finds {found} tokens")
+    run.say(engines.random_prompts(77, 12, PROMPT))
+    run.hear()
+    require_as_on_gpu()
+    require(view.removed > 0, "nothing was evicted")
+    run.say([])
+    require_attached(run.result())
+
+    # An engine without events of its own finds that the node publishes events.
+    for ns in made.namespaces():
+        made.clear(ns["id"])
+    view.listen()
+    require(view.there() == set(), f"{len(view.there())} blocks are announced of an empty node")
+    run = lab.start(play, lab.connector(made))
+    run.hear()
+    run.say(usual())
+    run.hear()
+    again = require_as_on_gpu()
+    require(again == first, f"{again} blocks are published, and {first} with vLLM's events")
+    run.say([])
+    require_attached(run.result())
+    return 0, f"{first} blocks, {view.removed} withdrawn"
 
 
 def kv_events_of_groups(this, lab):

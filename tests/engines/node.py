@@ -22,11 +22,12 @@ class node:
     """A node that is not started yet. After a restart it has the same address and its stored data."""
 
     def __init__(self, program, directory, memory="256 MiB", disk="1 GiB", durability="strict", lmcache=False,
-                 remote=False):
+                 remote=False, events=False):
         self.program, self.directory = program, pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port, self.lmcache_port, self.process = free_port(), free_port() if lmcache else None, None
         self.metrics_port = free_port()
+        self.events_endpoint = f"tcp://127.0.0.1:{free_port()}" if events else ""
         self.remote = remote
         self.config = self.directory / "node.json"
         self.config.write_text(json.dumps({
@@ -36,6 +37,7 @@ class node:
             "http": {"enabled": True, "host": "127.0.0.1", "port": self.metrics_port},
             **({"lmcache": {"enabled": True, "port": self.lmcache_port}} if lmcache else {}),
             "remote": {"enabled": remote},
+            **({"events": {"endpoint": self.events_endpoint}} if events else {}),
             "memory": {"bytes": memory},
             "storage": {"disk_bytes": disk, "ranks": []},
             "registry": {"durability": durability},

@@ -2,7 +2,8 @@
 """Receives vLLM's KV events, in a process of its own: sockets of ZeroMQ do not survive the forks of the experiments.
 
 subscriber.py LISTEN FILE [PUBLISH]: the messages that publishers send to LISTEN are appended to FILE, each as the bytes
-of its number (8), of its length (4) and of its batch; with PUBLISH they are published there as well.
+of its number (8), of its length (4) and of its batch; with PUBLISH they are published there as well. With
+"connect:ADDRESS" in the place of LISTEN, those of a publisher that listens there.
 """
 
 import sys
@@ -14,7 +15,10 @@ def main(listen, path, publish=None):
     context = zmq.Context()
     incoming = context.socket(zmq.SUB)
     incoming.setsockopt(zmq.RCVHWM, 0)
-    incoming.bind(listen)
+    if listen.startswith("connect:"):
+        incoming.connect(listen.removeprefix("connect:"))
+    else:
+        incoming.bind(listen)
     incoming.subscribe("")
     outgoing = None
     if publish:
