@@ -255,8 +255,8 @@ def node_events(lab):
         return one.metrics()
 
     def require_as_on_gpu():
-        gpu, said = own.listen().said["GPU", 0], view.said["CPU", 0]
-        for each in view.listen().there():
+        gpu, said = own.listen().said["GPU", 0], view.listen().said.get(("CPU", 0), {})
+        for each in view.there():
             require(each in gpu, "the node publishes a block that vLLM never had")
             # The node has neither the number of an adapter nor the kind of a layer.
             require(said[each][:4] == gpu[each][:4], f"the node publishes {said[each]}, and vLLM {gpu[each]}")

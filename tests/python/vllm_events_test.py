@@ -620,8 +620,11 @@ class connector(unittest.TestCase):
         layout.start()
         self.addCleanup(layout.stop)
         full, window = fake_vllm.FullAttentionSpec(), fake_vllm.SlidingWindowSpec()
-        scheduler = self.made(cache=fake_vllm.grouped_config([(window, ("a", "b")), (full, ("c", "d")),
-                                                              (window, ("e", "f"))]))
+        cache = fake_vllm.grouped_config([(window, ("a", "b")), (full, ("c", "d")), (window, ("e", "f"))])
+        self.made(cache=cache, kv_events_config=None)
+        self.assertEqual((self.engine_options().events, self.library.names().count("troupe_scheduler_create_groups")),
+                         (_interface.EVENTS_NONE, 1))
+        scheduler = self.made(cache=cache)
         one = request("one", range(40), 16)
         scheduler.on_new_request(one)
         self.waiting = [(STORED, "one", 0, 0, 2, 0), (STORED, "one", 1, 1, 1, 0)]
