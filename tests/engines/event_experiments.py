@@ -16,7 +16,7 @@ import urllib.request
 import engines
 import hybrid_experiments
 from experiments import (BLOCK, FULL, PROMPT, PROMPTS, SEVERAL_GROUPS, experiment, experiments, external, missing,
-                         require, require_attached, require_equal, usual, versions, wrong)
+                         require, require_attached, require_equal, usual, versions, wait_until_attached, wrong)
 from free_ports import free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -294,6 +294,34 @@ def node_events(lab):
     run.say([])
     require_attached(run.result())
     return 0, f"{first} blocks, {view.removed} withdrawn"
+
+
+@experiment("events of the node: it gets descriptions of an engine that has started before it")
+def node_events_later(lab):
+    made = lab.node("later", events=True)
+    view = router(lab, of_node=made)
+
+    def play(one):
+        one.play(usual(), 4)
+        one.say("started without a node")
+        one.wait()
+        wait_until_attached(one)
+        one.llm.reset_prefix_cache()
+        one.play(usual(), 4)
+        one.idle_steps()
+        return one.metrics()
+
+    run = lab.start(play, lab.connector(made, wait_for_node_seconds=1.0))
+    run.hear()
+    made.start()
+    run.say("there is one")
+    require_attached(run.result())
+    view.listen()
+    pages = sum(each["complete_keys"] for each in made.namespaces())
+    require(len(view.there()) == pages == FULL // BLOCK, f"{len(view.there())} blocks are published of {pages}")
+    found = [view.overlap(prompt) for prompt in usual()]
+    require(sum(found) == FULL, f"the router finds {found} tokens")
+    return 0, f"{pages} blocks"
 
 
 def kv_events_of_groups(this, lab):
