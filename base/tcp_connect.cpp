@@ -44,11 +44,9 @@ std::string cause_of(int code) {
 connecting begin(const std::vector<socket_address>& all, std::size_t which) {
   const auto& to = all[which];
   connecting out{unique_descriptor(::socket(to.name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), which};
-  if (!out.socket)
-    out.code = errno;
-  else if (::connect(out.socket.get(), reinterpret_cast<const sockaddr*>(&to.name), to.size) == 0)
+  if (out.socket && ::connect(out.socket.get(), reinterpret_cast<const sockaddr*>(&to.name), to.size) == 0)
     out.code = 0;
-  else if (errno != EINPROGRESS && errno != EINTR)
+  else if (!out.socket || (errno != EINPROGRESS && errno != EINTR))
     out.code = errno;
   return out;
 }
@@ -139,6 +137,7 @@ result<unique_descriptor> connect_to_any(const std::vector<socket_address>& addr
                                          const std::function<bool()>& cancelled) {
   constexpr auto look_again = milliseconds(100);
   std::vector<bool> families;
+  families.reserve(addresses.size());
   for (const auto& x : addresses)
     families.push_back(x.is_ipv6());
   connect_race race(families);

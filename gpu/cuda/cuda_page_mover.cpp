@@ -245,6 +245,7 @@ private:
     if (plain.empty())
       return with(moves, page_encoding::raw);
     std::vector<block_move> rest;
+    rest.reserve(plain.size());
     for (const auto i : plain)
       rest.push_back(moves[i]);
     auto done = with(std::span(rest), page_encoding::raw);

@@ -4,6 +4,7 @@
 #include "actors/support/system_config.hpp"
 #include "base/bound_socket.hpp"
 #include "base/log.hpp"
+#include "events/counters.hpp"
 #include "http/node_http.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
@@ -62,7 +63,9 @@ struct node_with_http {
   void start() {
     for (const auto& wrong : config::validate(options))
       FAIL(to_string(wrong));
-    auto started = start_node(system, options, {.lmcache = std::make_shared<lmcache::counters>()});
+    auto started = start_node(
+        system, options,
+        {.lmcache = std::make_shared<lmcache::counters>(), .events = std::make_shared<const events::counters>()});
     INFO((started ? "" : to_string(started.error())));
     REQUIRE(started);
     node = std::move(*started);
