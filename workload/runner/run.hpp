@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "workload/replay/pattern.hpp"
 #include "workload/replay/report.hpp"
 
 #include <cstdint>
