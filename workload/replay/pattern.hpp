@@ -9,7 +9,7 @@
 
 namespace troupe::replay {
 
-/// What pages are filled with: any bits, as ever; or elements of BF16 between 2^-7 and 2 and of any sign, which are any
+/// What pages are filled with: any bits; or elements of BF16 between 2^-7 and 2 and of any sign, which are any
 /// bits but for four of each two bytes: such pages can be encoded.
 enum class page_values : std::uint8_t { random, bf16 };
 
