@@ -117,11 +117,4 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 34> defect_name
     {"keep-ended-streams", defect::keep_ended_streams},
 }};
 
-constexpr defect find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return defect::none;
-}
-
 } // namespace troupe::cluster_simulation

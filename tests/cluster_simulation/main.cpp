@@ -15,8 +15,6 @@ int main(int argc, char** argv) {
       "Checks all properties after every step.";
   what.steps_text = "steps with an event";
   what.default_steps = 200;
-  for (const auto& [name, which] : defect_names)
-    what.defects.push_back(name);
   what.must_happen = [] {
     return std::vector<std::string_view>{"lost",
                                          "cut",
@@ -105,12 +103,5 @@ int main(int argc, char** argv) {
                                          "stream ended",
                                          "streams lost"};
   };
-  what.run = [](const sim_main::run_options& x) {
-    auto out = world(x.seed, x.steps, find_defect(x.defect)).run();
-    out.seed = x.seed;
-    out.steps = x.steps;
-    return out;
-  };
-  what.failures_max = 5;
-  return sim_main::run(what, {argv + 1, argv + argc});
+  return sim_main::run_worlds<world>(what, defect_names, {argv + 1, argv + argc});
 }

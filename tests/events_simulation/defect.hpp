@@ -45,11 +45,4 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 10> defect_name
     {"no-heartbeat", defect::no_heartbeat},
 }};
 
-constexpr defect find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return defect::none;
-}
-
 } // namespace troupe::events_simulation

@@ -13,8 +13,6 @@ int main(int argc, char** argv) {
                "come back, pages come and go, and the node restarts. Compares what subscribers know with the registry.";
   what.steps_text = "steps";
   what.default_steps = 300;
-  for (const auto& [name, which] : defect_names)
-    what.defects.push_back(name);
   what.must_happen = [] {
     return std::vector<std::string_view>{"saved",
                                          "described",
@@ -35,12 +33,5 @@ int main(int argc, char** argv) {
                                          "missed because it was slow",
                                          "disconnected while it waited"};
   };
-  what.run = [](const sim_main::run_options& x) {
-    auto out = world(x.seed, x.steps, find_defect(x.defect)).run();
-    out.seed = x.seed;
-    out.steps = x.steps;
-    return out;
-  };
-  what.failures_max = 5;
-  return sim_main::run(what, {argv + 1, argv + argc});
+  return sim_main::run_worlds<world>(what, defect_names, {argv + 1, argv + argc});
 }

@@ -75,11 +75,4 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 20> defect_name
     {"one-worker-is-enough", defect::one_worker_is_enough},
 }};
 
-constexpr defect find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return defect::none;
-}
-
 } // namespace troupe::group_simulation

@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   };
   what.choices = {{"--ignore", "do not check these properties, separated by commas", &ignored}};
   what.run = [&ignored](const sim_main::run_options& x) {
-    world w(x.seed, find_defect(x.defect), ignored, x.verbose);
+    world w(x.seed, sim_main::find_defect(defect_names, x.defect), ignored, x.verbose);
     engine(w).run(x.steps);
     w.out.seed = x.seed;
     w.out.steps = x.steps;

@@ -85,11 +85,4 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_name
     {"wait-for-the-disk", defect::wait_for_the_disk},
 }};
 
-constexpr defect find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return defect::none;
-}
-
 } // namespace troupe::handshake_simulation

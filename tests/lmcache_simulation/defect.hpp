@@ -42,11 +42,4 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 9> defect_names
     {"forget-lost-attachments", defect::forget_lost_attachments},
 }};
 
-constexpr defect find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return defect::none;
-}
-
 } // namespace troupe::lmcache_simulation

@@ -51,11 +51,4 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 12> defect_name
     {"lose-the-end-of-tasks", defect::lose_the_end_of_tasks},
 }};
 
-constexpr defect find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return defect::none;
-}
-
 } // namespace troupe::lmcache_transfers

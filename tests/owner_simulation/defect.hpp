@@ -48,11 +48,4 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_name
     {"look-from-memory", defect::look_from_memory},
 }};
 
-constexpr defect find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return defect::none;
-}
-
 } // namespace troupe::owner_simulation

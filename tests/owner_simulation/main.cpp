@@ -14,8 +14,6 @@ int main(int argc, char** argv) {
                "Checks all properties after every step.";
   what.steps_text = "steps with an event";
   what.default_steps = 150;
-  for (const auto& [name, which] : defect_names)
-    what.defects.push_back(name);
   what.must_happen = [] {
     return std::vector<std::string_view>{"started",
                                          "crashed",
@@ -46,12 +44,5 @@ int main(int argc, char** argv) {
                                          "adopted in the end",
                                          "returned in the end"};
   };
-  what.run = [](const sim_main::run_options& x) {
-    auto out = world(x.seed, x.steps, find_defect(x.defect)).run();
-    out.seed = x.seed;
-    out.steps = x.steps;
-    return out;
-  };
-  what.failures_max = 5;
-  return sim_main::run(what, {argv + 1, argv + argc});
+  return sim_main::run_worlds<world>(what, defect_names, {argv + 1, argv + argc});
 }

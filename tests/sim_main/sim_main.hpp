@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 /// The common part of the programs of seeded simulations: options, seeds one after the other or in parallel, their
@@ -74,5 +77,34 @@ struct program {
 
 /// Returns the exit code. 0: no property was broken, or an expected one was. 1: otherwise. 2: wrong usage.
 int run(const program& what, std::span<const char* const> arguments);
+
+/// The mistakes that can be built in, by name.
+template <class Defect, std::size_t Count>
+using defect_table = std::array<std::pair<std::string_view, Defect>, Count>;
+
+/// `Defect::none` for a name that is not in the table.
+template <class Defect, std::size_t Count>
+constexpr Defect find_defect(const defect_table<Defect, Count>& all, std::string_view name) noexcept {
+  for (const auto& [known, which] : all)
+    if (known == name)
+      return which;
+  return Defect::none;
+}
+
+/// The same for a program whose worlds are made of a seed, a number of steps and a mistake, and have nothing else to
+/// say.
+template <class World, class Defect, std::size_t Count>
+int run_worlds(program what, const defect_table<Defect, Count>& defects, std::span<const char* const> arguments) {
+  for (const auto& [name, which] : defects)
+    what.defects.push_back(name);
+  what.run = [&defects](const run_options& x) {
+    auto out = World(x.seed, x.steps, find_defect(defects, x.defect)).run();
+    out.seed = x.seed;
+    out.steps = x.steps;
+    return out;
+  };
+  what.failures_max = 5;
+  return run(what, arguments);
+}
 
 } // namespace troupe::sim_main
