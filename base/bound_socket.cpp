@@ -1,5 +1,7 @@
 #include "base/bound_socket.hpp"
 
+#include "base/tcp_connect.hpp"
+
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -87,8 +89,7 @@ result<bound_socket> bound_socket::open(std::string_view section, const std::str
       chosen = x;
       break;
     }
-  const auto is_plain_ipv6 = host.find(':') != std::string::npos;
-  const auto place = (is_plain_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  const auto place = endpoint_text(host, port);
   unique_descriptor descriptor(::socket(chosen->ai_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
   if (!descriptor)
     return refused(errno, section, place);

@@ -1,8 +1,8 @@
 #include "http_client/connection.hpp"
 
 #include "base/local_socket.hpp"
-#include "base/tcp_connect.hpp"
 #include "http_client/client_tls.hpp"
+#include "http_client/host_connection.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -100,19 +100,14 @@ public:
 
 private:
   attempt<void> connect_by_name(timestamp deadline) {
-    const auto addresses = resolve_host(where_.host, static_cast<std::uint16_t>(std::stoul(where_.port)));
-    if (!addresses)
-      return failed({errc::unreachable, where_.authority + ": no address found: " + addresses.error().text}, false);
-    auto made = connect_to_any(*addresses, deadline - std::chrono::steady_clock::now());
-    if (!made)
-      return failed({made.error().code, where_.authority + ": cannot connect: " + made.error().text}, false);
-    auto& lowest = beast::get_lowest_layer(stream_);
-    error_code code;
-    const bool is_ipv6 = is_ipv6_socket(made->get());
-    lowest.socket().assign(is_ipv6 ? tcp::v6() : tcp::v4(), made->release(), code);
-    if (code)
-      return failed(to_error(code, where_, "cannot connect"), false);
-    lowest.socket().set_option(tcp::no_delay(true), code);
+    auto& socket = beast::get_lowest_layer(stream_).socket();
+    const auto port = static_cast<std::uint16_t>(std::stoul(where_.port));
+    if (auto made =
+            connect_to_host(socket, where_.host, port, where_.authority, deadline - std::chrono::steady_clock::now());
+        !made)
+      return failed(std::move(made.error()), false);
+    error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
     return handshake(deadline);
   }
 

@@ -7,10 +7,6 @@
 
 namespace troupe::io {
 
-std::string endpoint_text(const std::string& host, std::uint16_t port) {
-  return troupe::endpoint_text(host, port);
-}
-
 result<unique_descriptor> connect_tcp(const std::string& host, std::uint16_t port, duration limit) {
   const auto found = resolve_host(host, port);
   if (!found)

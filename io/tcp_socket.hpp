@@ -11,9 +11,6 @@
 
 namespace troupe::io {
 
-/// "HOST:PORT", or "[HOST]:PORT" where the host is an IPv6 address.
-std::string endpoint_text(const std::string& host, std::uint16_t port);
-
 /// Connects within `limit`; blocks until then at most. Error: `unreachable`, which says whether the host is unknown,
 /// the connection was refused, or it timed out.
 result<unique_descriptor> connect_tcp(const std::string& host, std::uint16_t port, duration limit);

@@ -1,6 +1,6 @@
 #include "actors/client/link/node_address.hpp"
 
-#include "io/tcp_socket.hpp"
+#include "base/tcp_connect.hpp"
 
 #include <charconv>
 #include <filesystem>
@@ -44,7 +44,7 @@ result<node_address> parse_node_address(const std::string& text) {
 }
 
 std::string to_string(const node_address& x) {
-  return x.is_path() ? x.host : io::endpoint_text(x.host, x.port);
+  return x.is_path() ? x.host : endpoint_text(x.host, x.port);
 }
 
 } // namespace troupe

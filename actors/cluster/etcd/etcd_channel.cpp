@@ -3,7 +3,7 @@
 #include "base/tcp_connect.hpp"
 #include "base/threads.hpp"
 #include "http_client/client_tls.hpp"
-#include "io/tcp_socket.hpp"
+#include "http_client/host_connection.hpp"
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -40,7 +40,7 @@ public:
 
   /// Sends the request, and returns when the head of the answer has arrived: its status.
   result<unsigned> begin(const member& where, const job& what, const etcd_access& access, duration limit) {
-    const auto authority = io::endpoint_text(where.host, where.port);
+    const auto authority = endpoint_text(where.host, where.port);
     const auto failed = [&](const char* doing, const error_code& code) {
       return fail(code == beast::error::timeout ? errc::timeout : errc::unreachable,
                   authority + ": " + doing + ": " + text_of(code));
@@ -54,18 +54,11 @@ public:
       if (!client_detail::expect_host(*tls_->native_handle(), where.host))
         return fail(errc::unreachable, authority + ": this name cannot be checked against a certificate");
     }
-    const auto addresses = resolve_host(where.host, where.port);
-    if (!addresses)
-      return fail(errc::unreachable, authority + ": no address found: " + addresses.error().text);
-    auto made = connect_to_any(*addresses, limit, [this] { return interrupted_.load(); });
-    if (!made)
-      return fail(made.error().code == errc::timeout ? errc::timeout : errc::unreachable,
-                  authority + ": cannot connect: " + made.error().text);
+    if (auto made = client_detail::connect_to_host(stream_.socket(), where.host, where.port, authority, limit,
+                                                   [this] { return interrupted_.load(); });
+        !made)
+      return tl::unexpected<error>(std::move(made.error()));
     error_code code;
-    const bool is_ipv6 = is_ipv6_socket(made->get());
-    stream_.socket().assign(is_ipv6 ? tcp::v6() : tcp::v4(), made->release(), code);
-    if (code)
-      return failed("cannot connect", code);
     error_code ignored;
     // Keep-alive detects a dead member, so that its watch ends.
     stream_.socket().set_option(asio::socket_base::keep_alive(true), ignored);

@@ -4,6 +4,7 @@
 #include "actors/support/listeners/framed_connection.hpp"
 #include "actors/support/spawn_with_thread.hpp"
 #include "base/process_watch.hpp"
+#include "base/tcp_connect.hpp"
 #include "io/tcp_socket.hpp"
 
 #include <caf/io/basp_broker.hpp>
@@ -66,7 +67,7 @@ protected:
     auto connection = secret ? peer_socket::to_node(*made, state_->tls.get())
                              : peer_socket::to_local_node(*made, state_->handed->connect(process_behind(*made)));
     if (!connection)
-      return to_caf(error{errc::unreachable, "the TLS connection to " + io::endpoint_text(host, port) + " failed"});
+      return to_caf(error{errc::unreachable, "the TLS connection to " + endpoint_text(host, port) + " failed"});
     return caf::io::scribe_ptr(
         caf::make_counted<framed_connection>(backend(), std::move(*connection), state_->registry));
   }
