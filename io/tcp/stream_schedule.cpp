@@ -126,13 +126,17 @@ bool stream_schedule::is_silent(const stream& x, timestamp now) const {
   return !x.pieces.empty() && now - x.last_progress >= options_.silence;
 }
 
-stream_schedule::stream* stream_schedule::carrier(timestamp now) {
+template <class Key>
+stream_schedule::stream* stream_schedule::working_with_least(const Key& key) {
   stream* best = nullptr;
-  const auto key = [&](const stream& x) { return std::pair(is_silent(x, now), x.bytes); };
   for (auto& x : streams_)
     if (x.works() && (best == nullptr || key(x) < key(*best)))
       best = &x;
   return best;
+}
+
+stream_schedule::stream* stream_schedule::carrier(timestamp now) {
+  return working_with_least([&](const stream& x) { return std::pair(is_silent(x, now), x.bytes); });
 }
 
 void stream_schedule::tick(timestamp now) {
@@ -160,10 +164,7 @@ void stream_schedule::mark_ready(const stream& x) {
 
 void stream_schedule::distribute(timestamp now) {
   while (!waiting_.empty()) {
-    stream* best = nullptr;
-    for (auto& x : streams_)
-      if (x.works() && (best == nullptr || x.bytes < best->bytes))
-        best = &x;
+    stream* const best = working_with_least([](const stream& x) { return x.bytes; });
     const auto size = bytes_of(waiting_.front());
     const bool fits =
         best != nullptr &&

@@ -102,6 +102,9 @@ private:
 
   static std::uint64_t bytes_of(const piece& x) noexcept { return x.here.size(); }
   bool is_silent(const stream& x, timestamp now) const;
+  /// The first working stream whose key is the least; null if none works.
+  template <class Key>
+  stream* working_with_least(const Key& key);
   /// The working stream with the fewest bytes that is not silent, or any working one; null if there is none.
   stream* carrier(timestamp now);
   void give(stream& to, piece x, timestamp now);

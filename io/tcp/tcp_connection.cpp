@@ -67,8 +67,7 @@ void tcp_connection::connect() {
 void tcp_connection::work() {
   if (!stream_)
     return;
-  for (const auto& x : source_->take(number_))
-    tasks_.push_back({{x.kind, ++last_number_, x.offset, x.here.size()}, x.here, 0, {}, 0});
+  take_pieces();
   const auto sent = send_some();
   if (sent > 0 && source_)
     source_->on_progress(number_, sent);
@@ -168,8 +167,11 @@ void tcp_connection::end_first() {
   --sent_;
   source_->on_answered(number_);
   // The next pieces, which the answer has made room for.
-  if (!source_)
-    return;
+  if (source_)
+    take_pieces();
+}
+
+void tcp_connection::take_pieces() {
   for (const auto& x : source_->take(number_))
     tasks_.push_back({{x.kind, ++last_number_, x.offset, x.here.size()}, x.here, 0, {}, 0});
 }

@@ -83,6 +83,7 @@ private:
   std::size_t send_some();
   std::size_t hear_some();
   void end_first();
+  void take_pieces();
   void fail_with(error why);
 
   remote_memory_name name_;
