@@ -6,7 +6,7 @@
 #include "base/log_limit.hpp"
 #include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
-#include "lmcache/zmq_socket.hpp"
+#include "base/zmq_socket.hpp"
 
 #include <algorithm>
 #include <array>
@@ -25,11 +25,6 @@
 namespace troupe::events {
 
 namespace {
-
-using lmcache::set_option;
-using lmcache::socket_handle;
-using lmcache::zmq_context;
-using lmcache::zmq_frame;
 
 /// ZeroMQ's own threads, and this one.
 constexpr std::size_t publisher_threads = 3;
@@ -57,12 +52,7 @@ constexpr const char* subscriber_monitor = "inproc://troupe-events-monitor";
 constexpr std::uint64_t end_of_replay = std::numeric_limits<std::uint64_t>::max();
 
 tl::unexpected<error> zmq_failure(const std::string& what) {
-  const auto code = zmq_errno();
-  const auto kind = code == EADDRINUSE                        ? errc::busy
-                    : code == ENODEV || code == EADDRNOTAVAIL ? errc::invalid_argument
-                                                              : errc::io_error;
-  return fail(kind, what + ": " + zmq_strerror(code) +
-                        (kind == errc::busy ? "; set it to another port, or to port 0 for any free one" : ""));
+  return zmq::failure(what, "set it to another port, or to port 0 for any free one");
 }
 
 std::array<char, 8> big_endian(std::uint64_t x) {
@@ -101,12 +91,13 @@ result<std::string> bind_to(void* socket, const std::string& endpoint, const cha
 }
 
 bool prepare(void* socket, const std::string& endpoint, int waiting) {
-  return socket != nullptr && set_option(socket, ZMQ_LINGER, 0) && set_option(socket, ZMQ_SNDHWM, waiting) &&
-         set_option(socket, ZMQ_RCVHWM, requests_per_turn) && set_option(socket, ZMQ_MAXMSGSIZE, request_bytes_max) &&
-         set_option(socket, ZMQ_BACKLOG, backlog) && set_option(socket, ZMQ_HANDSHAKE_IVL, handshake_milliseconds) &&
-         set_option(socket, ZMQ_HEARTBEAT_IVL, ping_milliseconds) &&
-         set_option(socket, ZMQ_HEARTBEAT_TIMEOUT, silence_milliseconds) &&
-         (endpoint.find('[') == std::string::npos || set_option(socket, ZMQ_IPV6, 1));
+  return socket != nullptr && zmq::set_option(socket, ZMQ_LINGER, 0) && zmq::set_option(socket, ZMQ_SNDHWM, waiting) &&
+         zmq::set_option(socket, ZMQ_RCVHWM, requests_per_turn) &&
+         zmq::set_option(socket, ZMQ_MAXMSGSIZE, request_bytes_max) && zmq::set_option(socket, ZMQ_BACKLOG, backlog) &&
+         zmq::set_option(socket, ZMQ_HANDSHAKE_IVL, handshake_milliseconds) &&
+         zmq::set_option(socket, ZMQ_HEARTBEAT_IVL, ping_milliseconds) &&
+         zmq::set_option(socket, ZMQ_HEARTBEAT_TIMEOUT, silence_milliseconds) &&
+         (endpoint.find('[') == std::string::npos || zmq::set_option(socket, ZMQ_IPV6, 1));
 }
 
 } // namespace
@@ -118,10 +109,10 @@ struct publisher::implementation {
   publisher_options options;
   std::shared_ptr<feed> input;
   hub rules;
-  zmq_context context;
-  socket_handle out;
-  socket_handle replay;
-  socket_handle monitor;
+  zmq::context_handle context;
+  zmq::socket_handle out;
+  zmq::socket_handle replay;
+  zmq::socket_handle monitor;
   unique_descriptor wake;
   std::string endpoint;
   std::string replay_endpoint;
@@ -192,9 +183,9 @@ struct publisher::implementation {
           log::get("events")->warn("events dropped: at least one subscriber of {} reads too slowly ({} batches wait "
                                    "for it); it misses batch {} and can request it",
                                    x.topic, options.queue_batches, x.batch.number);
-        set_option(out.get(), ZMQ_XPUB_NODROP, 0);
+        zmq::set_option(out.get(), ZMQ_XPUB_NODROP, 0);
         const bool begun = send(out.get(), x.topic, ZMQ_SNDMORE);
-        set_option(out.get(), ZMQ_XPUB_NODROP, 1);
+        zmq::set_option(out.get(), ZMQ_XPUB_NODROP, 1);
         if (!begun)
           continue;
       }
@@ -206,28 +197,22 @@ struct publisher::implementation {
 
   /// Subscriptions arrive as messages; there is nothing to do about them.
   bool skip_subscription() {
-    zmq_frame x;
+    zmq::frame x;
     if (!x.receive(out.get()))
       return false;
-    for (bool more = x.more(); more;) {
-      zmq_frame rest;
-      more = rest.receive(out.get()) && rest.more();
-    }
+    zmq::drop_rest(out.get(), x);
     return true;
   }
 
   void watch_subscribers() {
     for (;;) {
-      zmq_frame event;
+      zmq::frame event;
       if (!event.receive(monitor.get()))
         break;
       std::uint16_t what = 0;
       if (const auto bytes = event.bytes(); bytes.size() >= sizeof what)
         std::memcpy(&what, bytes.data(), sizeof what);
-      for (bool more = event.more(); more;) {
-        zmq_frame rest;
-        more = rest.receive(monitor.get()) && rest.more();
-      }
+      zmq::drop_rest(monitor.get(), event);
       if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
         ++subscribers;
       else if (what == ZMQ_EVENT_DISCONNECTED && subscribers > 0)
@@ -240,7 +225,7 @@ struct publisher::implementation {
   /// stream is meant, the beginning of its topic.
   bool take_request(timestamp now) {
     std::vector<std::string> frames;
-    zmq_frame x;
+    zmq::frame x;
     if (!x.receive(replay.get()))
       return false;
     frames.push_back(x.text());
@@ -302,12 +287,12 @@ result<std::unique_ptr<publisher>> publisher::open(const publisher_options& opti
     return zmq_failure("cannot use ZeroMQ");
   x->out.reset(::zmq_socket(x->context.get(), ZMQ_XPUB));
   if (!prepare(x->out.get(), options.endpoint, static_cast<int>(options.queue_batches)) ||
-      !set_option(x->out.get(), ZMQ_XPUB_NODROP, 1) ||
+      !zmq::set_option(x->out.get(), ZMQ_XPUB_NODROP, 1) ||
       zmq_socket_monitor(x->out.get(), subscriber_monitor, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) != 0)
     return zmq_failure("cannot create the socket for events");
   x->monitor.reset(::zmq_socket(x->context.get(), ZMQ_PAIR));
-  if (!x->monitor || !set_option(x->monitor.get(), ZMQ_LINGER, 0) || !set_option(x->monitor.get(), ZMQ_RCVHWM, 0) ||
-      zmq_connect(x->monitor.get(), subscriber_monitor) != 0)
+  if (!x->monitor || !zmq::set_option(x->monitor.get(), ZMQ_LINGER, 0) ||
+      !zmq::set_option(x->monitor.get(), ZMQ_RCVHWM, 0) || zmq_connect(x->monitor.get(), subscriber_monitor) != 0)
     return zmq_failure("cannot watch the subscribers of events");
   auto bound = bind_to(x->out.get(), options.endpoint, "events.endpoint");
   if (!bound)
@@ -316,7 +301,7 @@ result<std::unique_ptr<publisher>> publisher::open(const publisher_options& opti
   if (!options.replay_endpoint.empty()) {
     x->replay.reset(::zmq_socket(x->context.get(), ZMQ_ROUTER));
     if (!prepare(x->replay.get(), options.replay_endpoint, replies_waiting) ||
-        !set_option(x->replay.get(), ZMQ_ROUTER_MANDATORY, 1))
+        !zmq::set_option(x->replay.get(), ZMQ_ROUTER_MANDATORY, 1))
       return zmq_failure("cannot create the socket for missed events");
     bound = bind_to(x->replay.get(), options.replay_endpoint, "events.replay_endpoint");
     if (!bound)

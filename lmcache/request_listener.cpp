@@ -6,9 +6,9 @@
 #include "base/log_limit.hpp"
 #include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
+#include "base/zmq_socket.hpp"
 #include "lmcache/accepted_socket.hpp"
 #include "lmcache/connection_table.hpp"
-#include "lmcache/zmq_socket.hpp"
 
 #include <algorithm>
 #include <array>
@@ -62,13 +62,20 @@ constexpr const char* monitor_address = "inproc://troupe-lmcache-monitor";
 constexpr const char* admission_address = "inproc://zeromq.zap.01";
 constexpr const char* admission_domain = "lmcache";
 
+/// The moment when the connection of a message was admitted, which the answer to ZeroMQ's authentication has set; none
+/// if it was not admitted.
+std::optional<connection_moment> admission_of(zmq::frame& message) {
+  const char* const text = message.property("User-Id");
+  if (text == nullptr)
+    return std::nullopt;
+  const auto* const end = text + std::strlen(text);
+  connection_moment out = 0;
+  const auto [at, code] = std::from_chars(text, end, out);
+  return code == std::errc{} && at == end ? std::optional(out) : std::nullopt;
+}
+
 tl::unexpected<error> zmq_error(const std::string& what) {
-  const auto code = zmq_errno();
-  const auto kind = code == EADDRINUSE                        ? errc::busy
-                    : code == ENODEV || code == EADDRNOTAVAIL ? errc::invalid_argument
-                                                              : errc::io_error;
-  return fail(kind, what + ": " + zmq_strerror(code) +
-                        (kind == errc::busy ? "; set lmcache.port to another port, or to 0 for any free one" : ""));
+  return zmq::failure(what, "set lmcache.port to another port, or to 0 for any free one");
 }
 
 /// ZeroMQ's own threads, and the listener's.
@@ -106,10 +113,10 @@ struct outgoing {
 struct listener::implementation {
   listener_options options;
   descriptors_set_aside set_aside;
-  zmq_context context;
-  socket_handle router;
-  socket_handle monitor;
-  socket_handle admission;
+  zmq::context_handle context;
+  zmq::socket_handle router;
+  zmq::socket_handle monitor;
+  zmq::socket_handle admission;
   unique_descriptor wake;
   std::uint16_t port = 0;
   request_handler to;
@@ -186,7 +193,7 @@ struct listener::implementation {
   /// arrives, its beginning was reported before, by the only thread of ZeroMQ.
   void look_at_monitor() {
     for (;;) {
-      zmq_frame event;
+      zmq::frame event;
       if (!event.receive(monitor.get()))
         return;
       const auto bytes = event.bytes();
@@ -196,10 +203,7 @@ struct listener::implementation {
         std::memcpy(&what, bytes.data(), sizeof what);
         std::memcpy(&value, bytes.data() + sizeof what, sizeof value);
       }
-      for (bool more = event.more(); more;) {
-        zmq_frame rest;
-        more = rest.receive(monitor.get()) && rest.more();
-      }
+      zmq::drop_rest(monitor.get(), event);
       const auto descriptor = static_cast<int>(value);
       std::optional<client_number> gone;
       if (what == ZMQ_EVENT_ACCEPTED) {
@@ -283,7 +287,7 @@ struct listener::implementation {
     std::array<std::string, 2> said;
     std::size_t count = 0;
     for (bool more = true; more; ++count) {
-      zmq_frame frame;
+      zmq::frame frame;
       if (!frame.receive(admission.get()))
         return false;
       if (count < said.size())
@@ -329,8 +333,8 @@ struct listener::implementation {
   }
 
   /// Null if the connection of the message has ended, or is not admitted.
-  connection* connection_of(zmq_frame& message, std::string name) {
-    const auto admitted = message.admitted();
+  connection* connection_of(zmq::frame& message, std::string name) {
+    const auto admitted = admission_of(message);
     auto* const out = admitted ? connections.find(message.descriptor(), *admitted) : nullptr;
     if (out != nullptr && out->decided == verdict::undecided)
       out->missed = true;
@@ -347,10 +351,10 @@ struct listener::implementation {
 
   /// False if there is none.
   bool take_message() {
-    zmq_frame name;
+    zmq::frame name;
     if (!name.receive(router.get()))
       return false;
-    std::array<zmq_frame, frames_max> frames;
+    std::array<zmq::frame, frames_max> frames;
     std::array<protocol::byte_view, frames_max> bytes;
     std::size_t count = 0;
     bool too_many = false;
@@ -363,7 +367,7 @@ struct listener::implementation {
         ++count;
         continue;
       }
-      zmq_frame rest;
+      zmq::frame rest;
       too_many = true;
       more = rest.receive(router.get()) && rest.more();
     }
@@ -487,23 +491,23 @@ result<std::unique_ptr<listener>> listener::open(const listener_options& options
   if (!x->context)
     return zmq_error("cannot use ZeroMQ");
   x->router.reset(::zmq_socket(x->context.get(), ZMQ_ROUTER));
-  if (!x->router || !set_option(x->router.get(), ZMQ_LINGER, 0) ||
-      !set_option(x->router.get(), ZMQ_MAXMSGSIZE, std::int64_t{options.message_bytes_max}) ||
-      !set_option(x->router.get(), ZMQ_RCVHWM, messages_waiting_max) ||
-      !set_option(x->router.get(), ZMQ_HANDSHAKE_IVL, handshake_milliseconds_max) ||
-      !set_option(x->router.get(), ZMQ_SNDHWM, answers_waiting_max) ||
+  if (!x->router || !zmq::set_option(x->router.get(), ZMQ_LINGER, 0) ||
+      !zmq::set_option(x->router.get(), ZMQ_MAXMSGSIZE, std::int64_t{options.message_bytes_max}) ||
+      !zmq::set_option(x->router.get(), ZMQ_RCVHWM, messages_waiting_max) ||
+      !zmq::set_option(x->router.get(), ZMQ_HANDSHAKE_IVL, handshake_milliseconds_max) ||
+      !zmq::set_option(x->router.get(), ZMQ_SNDHWM, answers_waiting_max) ||
       zmq_setsockopt(x->router.get(), ZMQ_ZAP_DOMAIN, admission_domain, std::strlen(admission_domain)) != 0 ||
-      (options.host.find(':') != std::string::npos && !set_option(x->router.get(), ZMQ_IPV6, 1)))
+      (options.host.find(':') != std::string::npos && !zmq::set_option(x->router.get(), ZMQ_IPV6, 1)))
     return zmq_error("cannot create a socket for LMCache's clients");
   // Without a limit of events: otherwise ZeroMQ's thread would wait for this one, which may wait for it.
   if (zmq_socket_monitor(x->router.get(), monitor_address, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
     return zmq_error("cannot watch the connections of LMCache's clients");
   x->monitor.reset(::zmq_socket(x->context.get(), ZMQ_PAIR));
-  if (!x->monitor || !set_option(x->monitor.get(), ZMQ_LINGER, 0) || !set_option(x->monitor.get(), ZMQ_RCVHWM, 0) ||
-      zmq_connect(x->monitor.get(), monitor_address) != 0)
+  if (!x->monitor || !zmq::set_option(x->monitor.get(), ZMQ_LINGER, 0) ||
+      !zmq::set_option(x->monitor.get(), ZMQ_RCVHWM, 0) || zmq_connect(x->monitor.get(), monitor_address) != 0)
     return zmq_error("cannot watch the connections of LMCache's clients");
   x->admission.reset(::zmq_socket(x->context.get(), ZMQ_REP));
-  if (!x->admission || !set_option(x->admission.get(), ZMQ_LINGER, 0) ||
+  if (!x->admission || !zmq::set_option(x->admission.get(), ZMQ_LINGER, 0) ||
       zmq_bind(x->admission.get(), admission_address) != 0)
     return zmq_error("cannot admit connections of LMCache's clients");
   const auto host = options.host.find(':') != std::string::npos ? "[" + options.host + "]"
@@ -558,7 +562,7 @@ void listener::stop() {
   x_->monitor.reset();
   // The last answers are still being sent.
   if (x_->router)
-    static_cast<void>(set_option(x_->router.get(), ZMQ_LINGER, linger_at_the_end));
+    static_cast<void>(zmq::set_option(x_->router.get(), ZMQ_LINGER, linger_at_the_end));
   x_->router.reset();
   x_->admission.reset();
 }
