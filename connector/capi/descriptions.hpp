@@ -5,7 +5,9 @@
 #include "messages/event_messages.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <utility>
 
 namespace troupe::capi {
 
@@ -17,5 +19,33 @@ result<troupe_descriptions> read_descriptions(const troupe_descriptions* from);
 
 /// A copy of what the struct refers to, for these keys.
 result<page_descriptions> descriptions_of(const troupe_descriptions& x, std::span<const key_digest> keys);
+
+/// Has `to`, a scheduler half or a pool, describe pages, if its node wants that. `keys_of` turns the bytes of so many
+/// keys into digests.
+template <class To, class KeysOf>
+result<void> describe(To& to, const troupe_descriptions* pages, const KeysOf& keys_of) {
+  const auto given = read_descriptions(pages);
+  if (!given)
+    return tl::unexpected(given.error());
+  if (!to.wants_descriptions() || given->count == 0)
+    return {};
+  const auto keys = keys_of(given->keys, given->count);
+  if (!keys)
+    return tl::unexpected(keys.error());
+  auto copied = descriptions_of(*given, *keys);
+  if (!copied)
+    return tl::unexpected(copied.error());
+  to.describe(std::move(*copied));
+  return {};
+}
+
+/// Whether its node wants them. Error: invalid_argument for a null pointer.
+template <class To>
+result<void> tell_whether_wanted(const To& to, std::uint32_t* wanted) {
+  if (wanted == nullptr)
+    return fail(errc::invalid_argument, "wanted is NULL");
+  *wanted = to.wants_descriptions() ? 1 : 0;
+  return {};
+}
 
 } // namespace troupe::capi

@@ -196,29 +196,13 @@ std::int32_t troupe_pages_exist(troupe_pages* pages, const std::uint8_t* keys, s
 }
 
 std::int32_t troupe_pages_wants_descriptions(troupe_pages* pages, std::uint32_t* wanted, troupe_error* error) {
-  return with_pool(pages, error, [&](troupe_pages& x) -> result<void> {
-    if (wanted == nullptr)
-      return fail(errc::invalid_argument, "wanted is NULL");
-    *wanted = x.pool->wants_descriptions() ? 1 : 0;
-    return {};
-  });
+  return with_pool(pages, error, [&](troupe_pages& x) { return capi::tell_whether_wanted(*x.pool, wanted); });
 }
 
 std::int32_t troupe_pages_describe(troupe_pages* pages, const troupe_descriptions* descriptions, troupe_error* error) {
-  return with_pool(pages, error, [&](troupe_pages& x) -> result<void> {
-    const auto given = capi::read_descriptions(descriptions);
-    if (!given)
-      return tl::unexpected(given.error());
-    if (!x.pool->wants_descriptions() || given->count == 0)
-      return {};
-    const auto keys = x.keys_of(given->keys, given->count);
-    if (!keys)
-      return tl::unexpected(keys.error());
-    auto copied = capi::descriptions_of(*given, *keys);
-    if (!copied)
-      return tl::unexpected(copied.error());
-    x.pool->describe(std::move(*copied));
-    return {};
+  return with_pool(pages, error, [&](troupe_pages& x) {
+    return capi::describe(*x.pool, descriptions,
+                          [&](const std::uint8_t* keys, std::size_t count) { return x.keys_of(keys, count); });
   });
 }
 

@@ -536,34 +536,23 @@ std::int32_t troupe_scheduler_finished_count(troupe_scheduler* scheduler, std::u
 
 std::int32_t troupe_scheduler_wants_descriptions(troupe_scheduler* scheduler, std::uint32_t* wanted,
                                                  troupe_error* error) {
-  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
-    if (wanted == nullptr)
-      return fail(errc::invalid_argument, "wanted is NULL");
-    *wanted = x.half->wants_descriptions() ? 1 : 0;
-    return {};
-  });
+  return capi::guarded_use(scheduler, error,
+                           [&](troupe_scheduler& x) { return capi::tell_whether_wanted(*x.half, wanted); });
 }
 
 std::int32_t troupe_scheduler_describe(troupe_scheduler* scheduler, const troupe_descriptions* pages,
                                        troupe_error* error) {
-  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
-    const auto given = capi::read_descriptions(pages);
-    if (!given)
-      return tl::unexpected(given.error());
-    if (!x.half->wants_descriptions() || given->count == 0)
-      return {};
-    const auto bytes = capi::array_of(given->keys, 16 * given->count, "keys");
+  const auto digests_of = [](const std::uint8_t* keys, std::size_t count) -> result<std::vector<key_digest>> {
+    const auto bytes = capi::array_of(keys, 16 * count, "keys");
     if (!bytes)
       return tl::unexpected(bytes.error());
-    std::vector<key_digest> keys(given->count);
-    for (std::size_t i = 0; i < keys.size(); ++i)
-      keys[i] = capi::digest_of(given->keys + 16 * i);
-    auto copied = capi::descriptions_of(*given, keys);
-    if (!copied)
-      return tl::unexpected(copied.error());
-    x.half->describe(std::move(*copied));
-    return {};
-  });
+    std::vector<key_digest> out(count);
+    for (std::size_t i = 0; i < count; ++i)
+      out[i] = capi::digest_of(keys + 16 * i);
+    return out;
+  };
+  return capi::guarded_use(scheduler, error,
+                           [&](troupe_scheduler& x) { return capi::describe(*x.half, pages, digests_of); });
 }
 
 std::int32_t troupe_scheduler_tracked_requests(troupe_scheduler* scheduler, std::size_t* out, troupe_error* error) {
