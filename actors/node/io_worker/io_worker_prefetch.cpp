@@ -69,9 +69,7 @@ void io_worker_state::promote_ahead(timestamp now) {
     frames_.unpin(f);
     ahead_.begin(f);
     const auto tag = begin_transfer({f, page.where.slot, true, true});
-    const auto bytes = frames_.bytes(f);
-    requests_.push_back({io::operation::read, page.where, bytes.data(), bytes.size(), frames_.buffer(f), tag,
-                         now + options_.deadline_max});
+    ask_for(io::operation::read, f, page.where, frames_.bytes(f), tag, now + options_.deadline_max);
   }
 }
 

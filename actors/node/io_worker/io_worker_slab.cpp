@@ -19,6 +19,12 @@ std::uint64_t io_worker_state::begin_transfer(const page_transfer& x) {
   return transfers_.begin(x);
 }
 
+void io_worker_state::ask_for(io::operation op, frame_number f, const slot_ref& where, std::span<std::byte> bytes,
+                              std::uint64_t tag, timestamp deadline) {
+  transfers_.requested(tag, bytes.size());
+  requests_.push_back({op, where, bytes.data(), bytes.size(), frames_.buffer(f), tag, deadline});
+}
+
 bool io_worker_state::may_write_behind() const noexcept {
   if (damaged_ || transfers_.writes() >= options_.writes_max || !to_write_.any_due())
     return false;
@@ -73,8 +79,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
       std::ranges::fill(bytes.subspan(used), std::byte{0});
     else
       bytes = bytes.first(used);
-    requests_.push_back({io::operation::write, frames_.page(t.frame).where, bytes.data(), bytes.size(),
-                         frames_.buffer(t.frame), number, now + options_.deadline_max});
+    ask_for(io::operation::write, t.frame, frames_.page(t.frame).where, bytes, number, now + options_.deadline_max);
     return;
   }
   transfers_.end(number);
@@ -100,10 +105,7 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
     const auto t = *ended;
     if (c.status == errc::ok) {
       ++(t.read ? stats_.read_pages : stats_.written_pages);
-      if (t.read)
-        stats_.read_bytes += options_.slot_bytes;
-      else
-        stats_.written_bytes += io::used_bytes(frames_.bytes(t.frame));
+      (t.read ? stats_.read_bytes : stats_.written_bytes) += t.bytes;
     } else {
       ++(c.status == errc::timeout ? stats_.timed_out : stats_.failed);
     }

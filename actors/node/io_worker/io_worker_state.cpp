@@ -190,9 +190,7 @@ void io_worker_state::start_read(request_id id, request& r, std::uint32_t positi
   r.frames[position] = f;
   ++r.reading;
   read_waiters_[f].push_back({id, position});
-  const auto bytes = frames_.bytes(f);
-  requests_.push_back(
-      {io::operation::read, page.where, bytes.data(), bytes.size(), frames_.buffer(f), tag, r.deadline});
+  ask_for(io::operation::read, f, page.where, frames_.bytes(f), tag, r.deadline);
 }
 
 void io_worker_state::serve(timestamp now) {

@@ -376,6 +376,9 @@ private:
   void written(frame_number f, errc code, timestamp now);
   void end_of_read(frame_number f, errc code);
   std::uint64_t begin_transfer(const page_transfer& x);
+  /// Asks for a transfer that has begun: of these bytes, at the start of the frame.
+  void ask_for(io::operation op, frame_number f, const slot_ref& where, std::span<std::byte> bytes, std::uint64_t tag,
+               timestamp deadline);
   /// Makes room for a page of the extent that is being emptied, or drops a page that cannot be kept anywhere; false if
   /// neither is possible now.
   bool make_room(frame_number f);

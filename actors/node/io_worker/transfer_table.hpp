@@ -18,6 +18,8 @@ struct page_transfer {
   bool read = false;
   /// A read that no fetch had requested when it began.
   bool ahead = false;
+  /// Of the request, once it is made.
+  std::uint64_t bytes = 0;
 
   friend bool operator==(const page_transfer&, const page_transfer&) = default;
 };
@@ -32,6 +34,8 @@ public:
   std::uint64_t begin(const page_transfer& x);
   /// A tag for a request that is no transfer of a slot. No transfer has it.
   std::uint64_t unused_tag() noexcept { return ++last_; }
+  /// The transfer, which has not ended, is requested with so many bytes.
+  void requested(std::uint64_t tag, std::uint64_t bytes) { transfers_.at(tag).bytes = bytes; }
   /// The transfer with this tag, if it has not ended.
   std::optional<page_transfer> find(std::uint64_t tag) const;
   /// Removes and returns the transfer with this tag, if it has not ended.
