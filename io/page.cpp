@@ -105,11 +105,9 @@ bool lies_within(const stored_payload& what, std::span<const std::byte> slot_buf
 
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity) {
   assert(slot_buffer.size() >= page_header_bytes + identity.payload_bytes && "the payload must fit into the slot");
-  seal_page(slot_buffer, identity, checksum_of(slot_buffer.subspan(page_header_bytes, identity.payload_bytes)));
-}
-
-void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const page_checksum& payload) {
-  seal_page(slot_buffer, identity, stored_payload{page_encoding::raw, identity.payload_bytes, payload});
+  seal_page(slot_buffer, identity,
+            stored_payload{page_encoding::raw, identity.payload_bytes,
+                           checksum_of(slot_buffer.subspan(page_header_bytes, identity.payload_bytes))});
 }
 
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const stored_payload& what) {

@@ -62,11 +62,8 @@ struct stored_payload {
 /// buffer reaches the disk. The buffer must hold at least `slot_bytes(identity.payload_bytes)`.
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity);
 
-/// The same with a checksum that was computed while the payload was copied there. A wrong checksum makes a page that
-/// every load rejects.
-void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const page_checksum& payload);
-
-/// The same for a payload that may be encoded. `what.bytes` are at most those of the payload.
+/// The same for a payload that may be encoded, with a checksum that was computed while it was copied there: a wrong one
+/// makes a page that every load rejects. `what.bytes` are those of the payload where it is stored as it is, else fewer.
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const stored_payload& what);
 
 /// Verifies that the slot holds exactly the page `expected`:

@@ -152,7 +152,9 @@ TEST_CASE("copy engine: a page that differs in any one field of its identity is 
     auto other = *wanted;
     change.make(other);
     // The page is sealed again, with a valid header and the right checksum: only the identity differs.
-    io::seal_page(page, other, io::checksum_of(page.subspan(io::page_header_bytes, device::page_bytes)));
+    io::seal_page(page, other,
+                  {page_encoding::raw, other.payload_bytes,
+                   io::checksum_of(page.subspan(io::page_header_bytes, device::page_bytes))});
     const auto got = d.scatter(items);
     CHECK(got[0] == errc::ok);
     CHECK(got[1] == (other.payload_bytes == wanted->payload_bytes ? errc::identity_mismatch : errc::corrupt));

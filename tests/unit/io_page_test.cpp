@@ -156,14 +156,14 @@ TEST_CASE("a page can be sealed and checked with a known payload checksum", "[io
   const auto payload = std::span(sealed).subspan(page_header_bytes, 5000);
   auto slot = sealed;
   std::fill(slot.begin(), slot.begin() + page_header_bytes, std::byte{0x77});
-  seal_page(slot, identity, checksum_of(payload));
+  seal_page(slot, identity, {page_encoding::raw, 5000, checksum_of(payload)});
   CHECK(slot == sealed);
   CHECK(expected_payload(slot, identity) == stored_payload{page_encoding::raw, 5000, checksum_of(payload)});
   // It is the header that is looked at, and not the payload.
   slot[page_header_bytes + 17] ^= std::byte{1};
   CHECK(expected_payload(slot, identity)->checksum == checksum_of(payload));
   CHECK(verify_page(slot, identity) == errc::corrupt);
-  seal_page(slot, identity, checksum_of(payload));
+  seal_page(slot, identity, {page_encoding::raw, 5000, checksum_of(payload)});
   CHECK(verify_page(slot, identity) == errc::corrupt);
 }
 
