@@ -1,5 +1,6 @@
 // The speed of encoding and decoding pages in the memory of a GPU, by kind of values, compared with a plain copy there.
 
+#include "bench/gpu/measured.hpp"
 #include "codec/cuda/page_codec_kernels.hpp"
 #include "codec/page_codec.hpp"
 #include "workload/kv_values/kv_values.hpp"
@@ -18,17 +19,11 @@
 namespace {
 
 using namespace troupe;
+using namespace troupe::bench;
 using namespace troupe::replay;
 using workload::value_kind;
 
 constexpr int rounds = 31;
-
-void must(cudaError_t code) {
-  if (code == cudaSuccess)
-    return;
-  std::fprintf(stderr, "%s: %s\n", cudaGetErrorName(code), cudaGetErrorString(code));
-  std::exit(1);
-}
 
 struct release {
   void operator()(void* p) const noexcept { cudaFree(p); }

@@ -1,6 +1,7 @@
 // Moving encoded pages between a GPU and the host, compared with the same pages as they are and with the plain copy of
 // locked memory. All rates are of the pages' payloads, so that they can be compared.
 
+#include "bench/gpu/measured.hpp"
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/kv_tensors.hpp"
@@ -25,35 +26,11 @@
 namespace {
 
 using namespace troupe;
+using namespace troupe::bench;
 using namespace troupe::replay;
 using workload::value_kind;
 
 constexpr int rounds = 15;
-
-void must(cudaError_t code) {
-  if (code == cudaSuccess)
-    return;
-  std::fprintf(stderr, "%s: %s\n", cudaGetErrorName(code), cudaGetErrorString(code));
-  std::exit(1);
-}
-
-template <class T>
-T must(result<T> x) {
-  if (x) {
-    if constexpr (std::is_void_v<T>)
-      return;
-    else
-      return std::move(*x);
-  }
-  std::fprintf(stderr, "%s\n", to_string(x.error()).c_str());
-  std::exit(1);
-}
-
-double seconds_once(const std::function<void()>& work) {
-  const auto started = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-}
 
 /// The medians of things that are measured in turn, in seconds; the first round is not counted.
 std::vector<double> seconds_of(const std::vector<std::function<void()>>& work) {
@@ -65,10 +42,8 @@ std::vector<double> seconds_of(const std::vector<std::function<void()>>& work) {
         all[i].push_back(took);
     }
   std::vector<double> out;
-  for (auto& x : all) {
-    std::ranges::sort(x);
-    out.push_back(x[x.size() / 2]);
-  }
+  for (auto& x : all)
+    out.push_back(middle(std::move(x)));
   return out;
 }
 

@@ -1,6 +1,7 @@
 // The speed of moving pages between a GPU and the host compared to PCIe bandwidth: the page mover, the plain copy of
 // locked memory, and the naive way, a copy for every piece.
 
+#include "bench/gpu/measured.hpp"
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/cuda/resident_plan.hpp"
@@ -30,39 +31,10 @@
 namespace {
 
 using namespace troupe;
+using namespace troupe::bench;
 using namespace troupe::replay;
 
 constexpr int rounds = 15;
-
-void must(cudaError_t code) {
-  if (code == cudaSuccess)
-    return;
-  std::fprintf(stderr, "%s: %s\n", cudaGetErrorName(code), cudaGetErrorString(code));
-  std::exit(1);
-}
-
-template <class T>
-T must(result<T> x) {
-  if (x) {
-    if constexpr (std::is_void_v<T>)
-      return;
-    else
-      return std::move(*x);
-  }
-  std::fprintf(stderr, "%s\n", to_string(x.error()).c_str());
-  std::exit(1);
-}
-
-double seconds_once(const std::function<void()>& work) {
-  const auto started = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-}
-
-double middle(std::vector<double> all) {
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
-}
 
 /// The median of some rounds, in seconds; the first is not counted.
 double seconds_of(const std::function<void()>& work) {
