@@ -31,8 +31,12 @@ io::page_checksum copy_and_sum(std::uint64_t page_bytes, Copy copy) noexcept {
   return out;
 }
 
-/// Memory of this thread for bytes that are encoded, valid until its next call.
-inline std::byte* encoding_memory(std::uint64_t bytes) {
+/// What a thread has private memory for.
+enum class private_use : std::uint8_t { page, encoding };
+
+/// Memory of this thread for this use, valid until its next call. Its content is unspecified.
+template <private_use Use>
+std::byte* private_memory(std::uint64_t bytes) {
   thread_local std::unique_ptr<std::byte[]> memory;
   thread_local std::uint64_t size = 0;
   if (size < bytes) {
@@ -47,7 +51,7 @@ inline std::byte* encoding_memory(std::uint64_t bytes) {
 inline void store_page(block_move& move, const std::byte* page) {
   std::span<const std::byte> stored{page, move.page_bytes};
   if (move.encoding != page_encoding::raw) {
-    const std::span to{encoding_memory(move.stored_bytes()), move.stored_bytes()};
+    const std::span to{private_memory<private_use::encoding>(move.stored_bytes()), move.stored_bytes()};
     const auto encoded = codec::encode(stored, to);
     if (encoded && *encoded == codec::outcome::encoded)
       stored = to;
@@ -62,7 +66,7 @@ inline void store_page(block_move& move, const std::byte* page) {
 /// it. Returns whether it is the expected one; otherwise `page` has any content.
 inline bool fetch_page(const block_move& move, std::byte* page) {
   const bool raw = move.encoding == page_encoding::raw;
-  auto* const stored = raw ? page : encoding_memory(move.stored_bytes());
+  auto* const stored = raw ? page : private_memory<private_use::encoding>(move.stored_bytes());
   const auto sum = copy_and_sum(move.stored_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {
     std::memcpy(stored + at, move.page + at, bytes);
     return stored + at;

@@ -175,7 +175,7 @@ private:
 
   void gather_one(block_move& move) const {
     auto own = move;
-    own.page = private_page(move.page_bytes);
+    own.page = private_memory<private_use::page>(move.page_bytes);
     for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
       copy_block<move_direction::gather>(own, i);
     store_page(move, own.page);
@@ -184,23 +184,12 @@ private:
   /// Returns whether the page is the expected one.
   bool scatter_one(const block_move& move) const {
     auto own = move;
-    own.page = private_page(move.page_bytes);
+    own.page = private_memory<private_use::page>(move.page_bytes);
     if (!fetch_page(move, own.page))
       return false;
     for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
       copy_block<move_direction::scatter>(own, i);
     return true;
-  }
-
-  /// Memory of this thread, valid until its next call.
-  static std::byte* private_page(std::uint64_t bytes) {
-    thread_local std::unique_ptr<std::byte[]> memory;
-    thread_local std::uint64_t size = 0;
-    if (size < bytes) {
-      memory.reset(new std::byte[bytes]); // not zeroed
-      size = bytes;
-    }
-    return memory.get();
   }
 
   template <move_direction Direction>

@@ -211,47 +211,9 @@ private:
       std::lock_guard guard(mutex_);
       locked = prepared_;
     }
-    return each_encoding(moves, [&](std::span<block_move> some, page_encoding encoding) {
+    return by_encoding(moves, [&](std::span<block_move> some, page_encoding encoding) {
       return run(direction, some, encoding, *locked, events);
     });
-  }
-
-  /// Calls `with` for the moves of each encoding, and in the end for those that lost theirs.
-  template <class With>
-  static result<void> each_encoding(std::span<block_move> moves, const With& with) {
-    const auto is_encoded = [](const block_move& x) { return x.encoding != page_encoding::raw; };
-    std::vector<std::size_t> plain;
-    if (std::ranges::any_of(moves, is_encoded)) {
-      std::vector<block_move> encoded;
-      std::vector<std::size_t> places;
-      for (std::size_t i = 0; i < moves.size(); ++i) {
-        if (!is_encoded(moves[i])) {
-          plain.push_back(i);
-          continue;
-        }
-        encoded.push_back(moves[i]);
-        places.push_back(i);
-      }
-      if (auto ok = with(std::span(encoded), page_encoding::bf16); !ok)
-        return ok;
-      for (std::size_t i = 0; i < places.size(); ++i) {
-        moves[places[i]] = encoded[i];
-        if (!is_encoded(encoded[i]))
-          plain.push_back(places[i]);
-      }
-      if (plain.empty())
-        return {};
-    }
-    if (plain.empty())
-      return with(moves, page_encoding::raw);
-    std::vector<block_move> rest;
-    rest.reserve(plain.size());
-    for (const auto i : plain)
-      rest.push_back(moves[i]);
-    auto done = with(std::span(rest), page_encoding::raw);
-    for (std::size_t i = 0; i < plain.size(); ++i)
-      moves[plain[i]] = rest[i];
-    return done;
   }
 
   result<void> run(move_direction direction, std::span<block_move> moves, page_encoding encoding,

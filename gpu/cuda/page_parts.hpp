@@ -2,6 +2,7 @@
 
 #include "gpu/page_mover.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,6 +12,36 @@
 /// calls, tested as such.
 
 namespace troupe::cuda {
+
+/// Calls `with` once for all encoded moves of a list, if there are any, and then once for the others: those that have
+/// lost their encoding by then among them. `with` is called once for an empty list. Ends with the first error.
+template <class With>
+result<void> by_encoding(std::span<block_move> moves, const With& with) {
+  const auto of_one = [&](page_encoding encoding) -> result<void> {
+    const auto count = static_cast<std::size_t>(std::ranges::count(moves, encoding, &block_move::encoding));
+    if (count == moves.size())
+      return with(moves, encoding);
+    if (count == 0)
+      return {};
+    std::vector<block_move> some;
+    std::vector<std::size_t> places;
+    some.reserve(count);
+    places.reserve(count);
+    for (std::size_t i = 0; i < moves.size(); ++i)
+      if (moves[i].encoding == encoding) {
+        some.push_back(moves[i]);
+        places.push_back(i);
+      }
+    auto done = with(std::span(some), encoding);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      moves[places[i]] = some[i];
+    return done;
+  };
+  if (!moves.empty())
+    if (auto done = of_one(page_encoding::bf16); !done)
+      return done;
+  return of_one(page_encoding::raw);
+}
 
 /// Host memory that is locked and mapped for devices.
 struct locked_range {

@@ -2,7 +2,9 @@
 #include "tests/catch.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <random>
+#include <vector>
 
 namespace page_parts_test {
 
@@ -218,6 +220,58 @@ TEST_CASE("Parts contain each page once in order and fit into the staging buffer
       REQUIRE(next == list.moves.size());
     }
   }
+}
+
+TEST_CASE("Moves of each encoding are made together, and those that have none after all with the others", "[gpu]") {
+  struct call {
+    page_encoding encoding;
+    std::vector<std::uint32_t> blocks;
+
+    bool operator==(const call&) const = default;
+  };
+  constexpr auto raw = page_encoding::raw;
+  constexpr auto bf16 = page_encoding::bf16;
+  std::vector<call> calls;
+  std::vector<block_move> moves;
+  const auto play = [&](const std::vector<page_encoding>& wanted, std::vector<std::uint32_t> without_one,
+                        std::optional<page_encoding> failing = {}) {
+    calls.clear();
+    moves.assign(wanted.size(), {});
+    for (std::uint32_t i = 0; i < moves.size(); ++i) {
+      moves[i].block = i;
+      moves[i].encoding = wanted[i];
+    }
+    return by_encoding(moves, [&](std::span<block_move> some, page_encoding encoding) -> result<void> {
+      auto& made = calls.emplace_back(call{encoding, {}});
+      for (auto& move : some) {
+        CHECK(move.encoding == encoding);
+        made.blocks.push_back(move.block);
+        move.checksum = io::page_checksum{move.block, encoding == bf16 ? 1U : 0U};
+        if (std::ranges::find(without_one, move.block) != without_one.end())
+          move.encoding = raw;
+      }
+      return encoding == failing ? result<void>(fail(errc::device_error, "a fault")) : result<void>();
+    });
+  };
+  CHECK(play({}, {}));
+  CHECK(calls == std::vector<call>{{raw, {}}});
+  CHECK(play({raw, raw}, {}));
+  CHECK(calls == std::vector<call>{{raw, {0, 1}}});
+  CHECK(play({bf16, bf16}, {}));
+  CHECK(calls == std::vector<call>{{bf16, {0, 1}}});
+  CHECK(play({bf16, bf16, bf16}, {1}));
+  CHECK(calls == std::vector<call>{{bf16, {0, 1, 2}}, {raw, {1}}});
+  CHECK(play({bf16, raw, bf16, raw}, {2}));
+  CHECK(calls == std::vector<call>{{bf16, {0, 2}}, {raw, {1, 2, 3}}});
+  // What became of each move is in its place.
+  CHECK(moves[0].encoding == bf16);
+  CHECK(moves[2].encoding == raw);
+  for (std::uint32_t i = 0; i < moves.size(); ++i)
+    CHECK(moves[i].checksum == io::page_checksum{i, i == 0 ? 1U : 0U});
+  CHECK(play({bf16, raw}, {}, bf16).error().code == errc::device_error);
+  CHECK(calls == std::vector<call>{{bf16, {0}}});
+  CHECK(play({bf16, raw}, {}, raw).error().code == errc::device_error);
+  CHECK(calls.size() == 2);
 }
 
 } // namespace page_parts_test

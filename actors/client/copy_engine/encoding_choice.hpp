@@ -1,7 +1,5 @@
 #pragma once
 
-#include "base/page_encoding.hpp"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +50,8 @@ public:
       rest_ = next_rest_;
       next_rest_ = std::min(next_rest_ * 4, longest_rest);
     }
-    judgements_ += encodes_ != pays_off || !pays_off ? 1 : 0;
+    if (!encodes_ || !pays_off)
+      ++judgements_;
     encodes_ = pays_off;
     tried_ = 0;
     encoded_ = 0;
