@@ -1,5 +1,7 @@
 #include "io/page.hpp"
 
+#include "codec/page_codec.hpp"
+
 #include <xxhash.h>
 
 #include <algorithm>
@@ -103,6 +105,11 @@ bool lies_within(const stored_payload& what, std::span<const std::byte> slot_buf
 
 } // namespace
 
+std::uint64_t encoded_slot_bytes(std::uint64_t page_bytes) noexcept {
+  const auto stored = codec::stored_bytes(page_encoding::bf16, page_bytes);
+  return stored == 0 || slot_bytes(stored) >= slot_bytes(page_bytes) ? 0 : slot_bytes(stored);
+}
+
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity) {
   assert(slot_buffer.size() >= page_header_bytes + identity.payload_bytes && "the payload must fit into the slot");
   seal_page(slot_buffer, identity,
@@ -169,10 +176,19 @@ tl::expected<stored_payload, errc> expected_payload(std::span<const std::byte> s
 
 payload_sizes sizes_of(std::span<const std::byte> slot_buffer) {
   const auto header = sound_header(slot_buffer);
-  if (!header || !is_readable(*header) || !lies_within(stored_in(*header), slot_buffer) ||
-      header->payload_bytes > slot_buffer.size())
+  if (!header || !is_readable(*header))
     return {};
-  return {header->payload_bytes, stored_in(*header).bytes};
+  const auto stored = stored_in(*header);
+  // The header is a client's, which may write any number. An encoding saves less than a half.
+  const auto payload_most = slot_buffer.size() * (stored.encoding == page_encoding::raw ? 1 : 2);
+  if (!lies_within(stored, slot_buffer) || header->payload_bytes > payload_most)
+    return {};
+  return {header->payload_bytes, stored.bytes};
+}
+
+bool is_cut_off(std::span<const std::byte> slot_buffer) {
+  const auto header = sound_header(slot_buffer);
+  return header && is_readable(*header) && !lies_within(stored_in(*header), slot_buffer);
 }
 
 std::uint64_t used_bytes(std::span<const std::byte> slot_buffer) {

@@ -46,6 +46,10 @@ constexpr std::uint64_t slot_bytes(std::uint64_t page_bytes) noexcept {
   return page_header_bytes + (page_bytes + page_alignment - 1) / page_alignment * page_alignment;
 }
 
+/// The same for the encoded pages of `page_bytes`, which all have the same size: less than `slot_bytes`, or 0 where
+/// pages of this size have no encoding, or one that saves no block.
+std::uint64_t encoded_slot_bytes(std::uint64_t page_bytes) noexcept;
+
 /// What a slot has of a payload.
 struct stored_payload {
   page_encoding encoding = page_encoding::raw;
@@ -83,6 +87,10 @@ tl::expected<stored_payload, errc> expected_payload(std::span<const std::byte> s
 /// The bytes of a slot that a page uses, a multiple of `page_alignment`: what has to be written or sent of it. What is
 /// behind belongs to an earlier page. Those of the header alone where it is not valid: then there is no page.
 std::uint64_t used_bytes(std::span<const std::byte> slot_buffer);
+
+/// Whether this is the beginning of a page of which the end is missing: the header is valid, and its payload does not
+/// end within the buffer.
+bool is_cut_off(std::span<const std::byte> slot_buffer);
 
 /// The bytes of a payload and those in which it is stored, if the header is valid; 0 else. Without the header's own.
 struct payload_sizes {

@@ -332,4 +332,24 @@ TEST_CASE("a slot without a page is corrupt", "[io][page]") {
   }
 }
 
+TEST_CASE("slots of encoded pages are smaller, or there are none", "[io][page]") {
+  CHECK(encoded_slot_bytes(2 * 1048576) == 1'613'824);
+  CHECK(encoded_slot_bytes(65536) == 57344);
+  // The same number of blocks, an odd number of bytes, and nothing.
+  const auto without = GENERATE(std::uint64_t{16384}, std::uint64_t{100'001}, std::uint64_t{0});
+  CHECK(encoded_slot_bytes(without) == 0);
+}
+
+TEST_CASE("a page of which the end is missing is cut off, and nothing else is", "[io][page]") {
+  const auto identity = some_identity(20'000);
+  const auto encoded = encoded_page(identity, 9'000);
+  const auto raw = sealed_page(identity, 4);
+  CHECK(is_cut_off(std::span(encoded).first(page_header_bytes + 8'999)));
+  CHECK(is_cut_off(std::span(raw).first(page_header_bytes + 19'999)));
+  CHECK_FALSE(is_cut_off(std::span(encoded).first(page_header_bytes + 9'000)));
+  CHECK_FALSE(is_cut_off(raw));
+  CHECK_FALSE(is_cut_off(std::span(raw).first(page_header_bytes - 1)));
+  CHECK_FALSE(is_cut_off(std::vector<std::byte>(8192)));
+}
+
 } // namespace io_page_test
