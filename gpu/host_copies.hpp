@@ -47,7 +47,7 @@ std::byte* private_memory(std::uint64_t bytes) {
 }
 
 /// Stores `page`, in memory that no other process can write to, as a gather has to: encoded if that is wanted and the
-/// bytes have an encoding.
+/// bytes have an encoding; otherwise as it is, if there is room for that.
 inline void store_page(block_move& move, const std::byte* page) {
   std::span<const std::byte> stored{page, move.page_bytes};
   if (move.encoding != page_encoding::raw) {
@@ -57,6 +57,10 @@ inline void store_page(block_move& move, const std::byte* page) {
       stored = to;
     else
       move.encoding = page_encoding::raw;
+  }
+  if (move.only_encoded && move.encoding == page_encoding::raw) {
+    move.verdict = errc::unsupported;
+    return;
   }
   move.checksum = io::copy_with_checksum(move.page, stored);
   move.verdict = errc::ok;

@@ -26,6 +26,11 @@ result<void> validate(const kv_cache_view& cache, std::span<const block_move> mo
       return fail(errc::invalid_argument,
                   fmt::format("entry {} of {} is to have encoding {}; pages of {} bytes have none; nothing was moved",
                               i, moves.size(), to_string(move.encoding), move.page_bytes));
+    if (move.only_encoded && move.encoding == page_encoding::raw)
+      return fail(errc::invalid_argument,
+                  fmt::format("entry {} of {} has room for an encoded page only, and is to be stored as it is; nothing "
+                              "was moved",
+                              i, moves.size()));
     if (move.page == nullptr)
       return fail(errc::invalid_argument,
                   fmt::format("entry {} of {} has a null page; nothing was moved", i, moves.size()));

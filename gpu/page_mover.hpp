@@ -25,19 +25,23 @@ struct block_move {
   std::uint64_t page_bytes = 0;
   /// The blocks after `block`, where a page has several: `blocks_per_page` - 1 of them.
   std::span<const std::uint32_t> further_blocks{};
-  /// Gather: is set to the checksum of the page as it is stored. Scatter: the checksum that the page must have for its
-  /// block to be written; if absent, the page is not checked.
+  /// Gather: is set to the checksum of the page as it is stored, if it is. Scatter: the checksum that the page must
+  /// have for its block to be written; if absent, the page is not checked.
   std::optional<io::page_checksum> checksum{};
   /// Gather: bytes before and after the page that may be overwritten with anything. A device moves almost adjacent
   /// pages faster as one piece than as many.
   std::uint64_t spare_before = 0;
   std::uint64_t spare_behind = 0;
-  /// Scatter: `corrupt` where the page does not have that checksum, or is not an encoded page at all. Then no byte of
-  /// its block was written, except by a mover that was made to verify while it copies (`host_mover_options`).
+  /// Gather: ok, or see `only_encoded`. Scatter: `corrupt` where the page does not have that checksum, or is not an
+  /// encoded page at all. Then no byte of its block was written, except by a mover that was made to verify while it
+  /// copies (`host_mover_options`).
   errc verdict = errc::ok;
   /// Gather: the encoding that the page is to have; is set to the one that it has, as not all bytes have an encoding.
   /// Scatter: the one that it has.
   page_encoding encoding = page_encoding::raw;
+  /// Gather: there is room for the encoded page only, so nothing behind its `stored_bytes` may be written. A page whose
+  /// bytes have no encoding, or which the mover does not encode, is not stored, and its verdict is `unsupported`.
+  bool only_encoded = false;
 
   /// The i-th block of the page.
   std::uint32_t block_at(std::size_t i) const noexcept { return i == 0 ? block : further_blocks[i - 1]; }

@@ -40,7 +40,7 @@ result<void> validate(const remote_layout& layout, std::span<const block_move> m
     if (move.page_bytes != page_bytes || move.page == nullptr)
       return fail(errc::invalid_argument, fmt::format("entry {} of {} has a page of {} bytes; pages have {}", i,
                                                       moves.size(), move.page_bytes, page_bytes));
-    if (move.stored_bytes() == 0)
+    if (move.stored_bytes() == 0 || move.only_encoded)
       return fail(errc::invalid_argument, fmt::format("entry {} of {} is to have encoding {}; its page cannot have it",
                                                       i, moves.size(), to_string(move.encoding)));
   }

@@ -29,7 +29,7 @@ constexpr std::uint64_t largest_fetched_page = std::uint64_t{4} << 20U;
 constexpr std::uint64_t widest_gap = 16384;
 
 bool holds(const locked_range& range, const block_move& move) noexcept {
-  return move.page >= range.host && move.page + move.page_bytes <= range.host + range.bytes;
+  return move.page >= range.host && move.page + move.stored_bytes() <= range.host + range.bytes;
 }
 
 } // namespace

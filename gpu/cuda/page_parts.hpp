@@ -14,11 +14,15 @@
 namespace troupe::cuda {
 
 /// Calls `with` once for all encoded moves of a list, if there are any, and then once for the others: those that have
-/// lost their encoding by then among them. `with` is called once for an empty list. Ends with the first error.
+/// lost their encoding by then among them, unless there is room for encoded pages only. `with` is called once for an
+/// empty list. Ends with the first error.
 template <class With>
 result<void> by_encoding(std::span<block_move> moves, const With& with) {
   const auto of_one = [&](page_encoding encoding) -> result<void> {
-    const auto count = static_cast<std::size_t>(std::ranges::count(moves, encoding, &block_move::encoding));
+    const auto has_it = [encoding](const block_move& x) {
+      return x.encoding == encoding && !(x.only_encoded && encoding == page_encoding::raw);
+    };
+    const auto count = static_cast<std::size_t>(std::ranges::count_if(moves, has_it));
     if (count == moves.size())
       return with(moves, encoding);
     if (count == 0)
@@ -28,7 +32,7 @@ result<void> by_encoding(std::span<block_move> moves, const With& with) {
     some.reserve(count);
     places.reserve(count);
     for (std::size_t i = 0; i < moves.size(); ++i)
-      if (moves[i].encoding == encoding) {
+      if (has_it(moves[i])) {
         some.push_back(moves[i]);
         places.push_back(i);
       }
@@ -40,6 +44,9 @@ result<void> by_encoding(std::span<block_move> moves, const With& with) {
   if (!moves.empty())
     if (auto done = of_one(page_encoding::bf16); !done)
       return done;
+  for (auto& x : moves)
+    if (x.only_encoded && x.encoding == page_encoding::raw)
+      x.verdict = errc::unsupported;
   return of_one(page_encoding::raw);
 }
 

@@ -130,6 +130,49 @@ TEST_CASE("gpu: pages without an encoding are stored as they are, among others",
   }
 }
 
+TEST_CASE("gpu: pages with room for their encoding only leave everything behind it unchanged", "[gpu][encoding]") {
+  TROUPE_NEEDS_GPU();
+  std::mt19937_64 random(41);
+  const cache_shape shape{"", {4, 2, 8, 128, 2, 16}, {c::block, c::part, c::token, c::head}, 0, true};
+  for (const std::uint64_t direct : {std::uint64_t{0}, std::uint64_t{1} << 40U}) {
+    scene s(shape, 32, {.part_bytes = std::uint64_t{1} << 20U, .direct_bytes = direct});
+    s.cache.fill(value_kind::normal, random);
+    s.cache.randomize({3, 7, 8, 31}, random);
+    std::vector<std::vector<std::uint32_t>> blocks;
+    for (std::uint32_t i = 0; i < 32; ++i)
+      blocks.push_back({i});
+    const auto stored = codec::stored_bytes(page_encoding::bf16, s.cache.page_bytes());
+    // One frame right behind the other, and the last one at the very end of the locked memory.
+    const page_memory pages(stored, 32, (stored + 4096 - 1) / 4096 * 4096);
+    must(s.mover->prepare(pages.all()));
+    std::ranges::fill(pages.all(), poison);
+    auto moves = moves_of(blocks, pages, s.cache.page_bytes());
+    want(moves, page_encoding::bf16);
+    for (auto& move : moves)
+      move.only_encoded = true;
+    must(s.mover->gather(moves));
+    const bytes after(pages.all().begin(), pages.all().end());
+    std::vector<block_move> kept;
+    for (std::uint32_t i = 0; i < 32; ++i) {
+      const bool random_bits = i == 3 || i == 7 || i == 8 || i == 31;
+      CHECK(moves[i].verdict == (random_bits ? errc::unsupported : errc::ok));
+      if (random_bits)
+        continue;
+      CHECK(moves[i].checksum == io::checksum_of({moves[i].page, stored}));
+      kept.push_back(moves[i]);
+      const auto* const end = moves[i].page + stored;
+      const auto* const next = i + 1 < 32 ? moves[i + 1].page : pages.all().data() + pages.all().size();
+      CHECK(std::all_of(end, next, [](std::byte x) { return x == poison; }));
+    }
+    s.cache.poison_all();
+    must(s.mover->scatter(kept));
+    auto model = kept;
+    must(s.host()->scatter(model));
+    CHECK(s.cache.equal());
+    s.mover->forget(pages.all());
+  }
+}
+
 TEST_CASE("gpu: only the corrupt encoded page fails and its block is not written", "[gpu][encoding]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(6);

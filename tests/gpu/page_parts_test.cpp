@@ -274,4 +274,43 @@ TEST_CASE("Moves of each encoding are made together, and those that have none af
   CHECK(calls.size() == 2);
 }
 
+TEST_CASE("Moves with room for an encoded page only are never made as they are", "[gpu]") {
+  std::vector<block_move> moves(4);
+  std::vector<std::uint32_t> made;
+  for (std::uint32_t i = 0; i < moves.size(); ++i) {
+    moves[i].block = i;
+    moves[i].only_encoded = i != 2;
+    moves[i].encoding = i == 3 ? page_encoding::raw : page_encoding::bf16;
+  }
+  CHECK(by_encoding(moves, [&](std::span<block_move> some, page_encoding encoding) -> result<void> {
+    for (auto& move : some) {
+      if (encoding == page_encoding::raw)
+        made.push_back(move.block);
+      else if (move.block > 0)
+        move.encoding = page_encoding::raw;
+    }
+    return {};
+  }));
+  CHECK(made == std::vector<std::uint32_t>{2});
+  CHECK(moves[0].verdict == errc::ok);
+  CHECK(moves[1].verdict == errc::unsupported);
+  CHECK(moves[2].verdict == errc::ok);
+  CHECK(moves[3].verdict == errc::unsupported);
+}
+
+TEST_CASE("A page is in a locked range if the bytes that it is stored in are", "[gpu]") {
+  std::vector<std::byte> memory(131072);
+  std::byte other{};
+  const std::vector<locked_range> locked{{memory.data(), memory.size(), &other}};
+  std::vector<block_move> moves(2);
+  for (auto& move : moves) {
+    move.page_bytes = 65536;
+    move.page = memory.data() + memory.size() - codec::stored_bytes(page_encoding::bf16, move.page_bytes);
+  }
+  moves[0].encoding = page_encoding::bf16;
+  const auto places = locate_pages(moves, locked);
+  CHECK(places[0].range == locked.data());
+  CHECK(places[1].range == nullptr);
+}
+
 } // namespace page_parts_test

@@ -516,6 +516,30 @@ TEST_CASE("a page whose bytes have no encoding is stored as it is", "[gpu][encod
   CHECK(moves[0].checksum == io::checksum_of(pages[0]));
 }
 
+TEST_CASE("a page whose bytes have no encoding is not stored where there is no room for it", "[gpu][encoding]") {
+  std::mt19937_64 random(20);
+  auto cache = cache_of(workload::value_kind::random_bits, layouts().front(), random);
+  const auto mover = mover_of(cache.view);
+  std::vector<bytes> pages(1, bytes(cache.g.page_bytes(), std::byte{7}));
+  auto moves = moves_of({3}, pages);
+  moves[0].only_encoded = true;
+  CHECK(mover->gather(moves).error().code == errc::invalid_argument);
+  moves[0].encoding = page_encoding::bf16;
+  REQUIRE(mover->gather(moves));
+  CHECK(moves[0].verdict == errc::unsupported);
+  CHECK(pages[0] == bytes(cache.g.page_bytes(), std::byte{7}));
+  // Where there is an encoding, nothing behind it is written.
+  auto other = cache_of(workload::value_kind::normal, layouts().front(), random);
+  moves[0].encoding = page_encoding::bf16;
+  REQUIRE(mover_of(other.view)->gather(moves));
+  CHECK(moves[0].verdict == errc::ok);
+  const auto stored = moves[0].stored_bytes();
+  REQUIRE(stored < pages[0].size());
+  CHECK(moves[0].checksum == io::checksum_of({pages[0].data(), stored}));
+  CHECK(std::all_of(pages[0].begin() + static_cast<std::ptrdiff_t>(stored), pages[0].end(),
+                    [](std::byte x) { return x == std::byte{7}; }));
+}
+
 TEST_CASE("an encoded page that is not the expected one leaves its block unchanged", "[gpu][encoding]") {
   std::mt19937_64 random(19);
   auto cache = cache_of(workload::value_kind::normal, layouts().front(), random);

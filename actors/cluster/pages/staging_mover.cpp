@@ -56,21 +56,22 @@ public:
 private:
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
     return move_each(moves, events, [](block_move& move, const std::byte* block) {
+      move.encoding = page_encoding::raw;
+      if (move.only_encoded)
+        return errc::unsupported;
       move.checksum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
         copy_out(move.page + at, block + at, bytes);
         return block + at;
       });
       wait_for_copies();
-      move.encoding = page_encoding::raw;
-      return true;
+      return errc::ok;
     });
   }
 
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
     return move_each(moves, events, [this](const block_move& move, std::byte* block) {
-      if (const auto frame = memory_->target(move.block))
-        return land(move, *frame);
-      return fetch_page(move, block);
+      const auto frame = memory_->target(move.block);
+      return (frame ? land(move, *frame) : fetch_page(move, block)) ? errc::ok : errc::corrupt;
     });
   }
 
@@ -88,7 +89,7 @@ private:
     return true;
   }
 
-  /// `move_one` returns whether the page is valid.
+  /// `move_one` returns the verdict.
   template <class MoveOne>
   result<void> move_each(std::span<block_move> moves, const device_events& events, MoveOne move_one) {
     if (auto ok = without(events); !ok)
@@ -99,8 +100,7 @@ private:
       if (move.block == null_block)
         move.verdict = errc::out_of_range;
       else
-        move.verdict =
-            move_one(move, memory_->blocks().data() + move.block * move.page_bytes) ? errc::ok : errc::corrupt;
+        move.verdict = move_one(move, memory_->blocks().data() + move.block * move.page_bytes);
     }
     return {};
   }
