@@ -79,15 +79,22 @@ struct remote_stats {
 /// for certain. Numbers are unique in the life of a node.
 using pin_number = std::uint64_t;
 
+/// What a frame has room for: a whole slot, with any page; or the header and an encoded page
+/// (`io::encoded_slot_bytes`), so that memory holds more of those.
+enum class frame_size : std::uint8_t { whole, encoded };
+
 /// The place of one page: `offset` from the start of the arena, or of the memory that the client has offered, for the
-/// whole slot with its header; or the reason why there is no frame.
+/// slot with its header; or the reason why there is no frame.
 struct page_frame {
   std::uint64_t offset = 0;
   std::uint32_t status = 0;
-  /// Whether it had to be read from the slab. 32 bits to avoid padding.
-  std::uint32_t promoted = 0;
+  /// Whether it had to be read from the slab. 16 bits to avoid padding.
+  std::uint16_t promoted = 0;
+  /// As `frame_size`. Nothing behind an encoded frame may be accessed: it belongs to another page.
+  std::uint16_t size = 0;
 
   errc code() const noexcept { return errc_from_wire(status); }
+  bool is_encoded() const noexcept { return size == static_cast<std::uint16_t>(frame_size::encoded); }
 
   friend bool operator==(const page_frame&, const page_frame&) = default;
 };
@@ -98,6 +105,9 @@ struct page_frame {
 struct frame_request {
   packed<page_ref> pages;
   duration patience{};
+  /// Place: per page, the size of the frame that suffices, as `frame_size`; empty: whole frames for all. The frames of
+  /// the answer may be larger.
+  packed<std::uint8_t> sizes{};
 };
 
 /// One frame per page. Those that are ok are pinned by `pin`, which is 0 if none is.
@@ -121,6 +131,8 @@ struct check_item {
   page_ref page;
   /// From the start of the arena.
   std::uint64_t offset = 0;
+  /// The bytes of its frame.
+  std::uint64_t bytes = 0;
 
   friend bool operator==(const check_item&, const check_item&) = default;
 };
@@ -161,9 +173,12 @@ struct io_stats {
   std::uint64_t timed_out = 0;
   std::uint64_t fenced = 0;
   std::uint64_t in_flight = 0;
-  /// The number of frames, and the bytes of each.
+  /// The number of frames, the bytes of a whole one, and the bytes of all: frames for encoded pages have fewer.
   std::uint64_t frames = 0;
   std::uint64_t frame_bytes = 0;
+  std::uint64_t memory_bytes = 0;
+  /// The bytes of the frames that have a readable page.
+  std::uint64_t resident_bytes = 0;
   /// Frames with a readable page, and those of them that are not on disk.
   std::uint64_t resident_pages = 0;
   std::uint64_t dirty_pages = 0;
@@ -185,8 +200,9 @@ struct io_stats {
   std::uint64_t prefetched_pages = 0;
   std::uint64_t prefetch_hits = 0;
   std::uint64_t prefetches_cancelled = 0;
-  /// Extents assigned to the rank, and how many were reassigned.
+  /// Extents assigned to the rank, those of them with frames for encoded pages, and how many were reassigned.
   std::uint64_t extents = 0;
+  std::uint64_t encoded_extents = 0;
   std::uint64_t returned_extents = 0;
   /// Pages of the slab that the scrub has read; those of them that did not verify; and completed passes.
   std::uint64_t scrubbed_pages = 0;

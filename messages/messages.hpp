@@ -91,17 +91,18 @@ TROUPE_INSPECT(allocator_stats, x.total, x.free, x.reserved, x.live, x.quarantin
 TROUPE_INSPECT(arena_info, x.bytes, x.extent_bytes, x.name, x.elsewhere, x.movers)
 TROUPE_INSPECT(remote_offer, x.address, x.key, x.base, x.bytes, x.frame_bytes, x.proof)
 TROUPE_INSPECT(remote_news, x.what, x.code, x.job, x.text)
-TROUPE_INSPECT(frame_request, x.pages, x.patience)
+TROUPE_INSPECT(frame_request, x.pages, x.patience, x.sizes)
 TROUPE_INSPECT(frame_reply, x.pin, x.frames)
 TROUPE_INSPECT(check_order, x.items)
 TROUPE_INSPECT(fill_request, x.pin, x.gathered, x.deadline)
 TROUPE_INSPECT(io_reply, x.results)
 TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,
-               x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames,
-               x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages, x.dropped_pages,
-               x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents, x.returned_extents,
-               x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes, x.loaded_pages, x.saved_pages,
-               x.saved_payload_bytes, x.saved_stored_bytes, x.slab_slots, x.memory_slots, x.memory_pages)
+               x.in_flight, x.frames, x.frame_bytes, x.memory_bytes, x.resident_bytes, x.resident_pages, x.dirty_pages,
+               x.pinned_frames, x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages,
+               x.dropped_pages, x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents,
+               x.encoded_extents, x.returned_extents, x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes,
+               x.loaded_pages, x.saved_pages, x.saved_payload_bytes, x.saved_stored_bytes, x.slab_slots, x.memory_slots,
+               x.memory_pages)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
 TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.ns, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)
@@ -116,7 +117,7 @@ TROUPE_INSPECT(shared_slab, x.path, x.incarnation)
 TROUPE_INSPECT(read_order, x.file, x.items, x.patience)
 TROUPE_INSPECT(read_reply, x.results)
 TROUPE_INSPECT(copy_order, x.owner, x.items, x.further_blocks, x.ready_event)
-TROUPE_INSPECT(copy_reply, x.results, x.move)
+TROUPE_INSPECT(copy_reply, x.results, x.move, x.encoded)
 TROUPE_INSPECT(latency_batch, x.samples)
 TROUPE_INSPECT(client_limits, x.pinned_bytes, x.batch_keys, x.batch_pages, x.lease, x.reservation)
 TROUPE_INSPECT(attach_request, x.protocol, x.client_name, x.process, x.home, x.namespace_name, x.wish, x.ns, x.cluster)

@@ -5,6 +5,7 @@
 #include "base/identifiers.hpp"
 #include "base/incarnation.hpp"
 #include "base/page_origin.hpp"
+#include "messages/io_messages.hpp"
 #include "messages/packed.hpp"
 
 #include <cstdint>
@@ -138,8 +139,10 @@ struct copy_item {
   slot_ref where;
   std::uint64_t frame_offset = 0;
   std::uint32_t block = 0;
-  /// Padding.
-  std::uint32_t unused = 0;
+  /// As `frame_size`. In a frame for encoded pages, a page that has no encoding is not stored: `unsupported`.
+  std::uint32_t frame = 0;
+
+  bool in_encoded_frame() const noexcept { return frame == static_cast<std::uint32_t>(frame_size::encoded); }
 
   friend bool operator==(const copy_item&, const copy_item&) = default;
 };
@@ -162,6 +165,8 @@ struct copy_reply {
   packed<std::uint8_t> results;
   /// The time to move the bytes, and to seal or check the pages.
   duration move{};
+  /// Gather: one per item, 1 where the page is stored encoded. Empty if none is.
+  packed<std::uint8_t> encoded{};
 };
 
 } // namespace troupe

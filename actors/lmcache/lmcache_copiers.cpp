@@ -136,6 +136,8 @@ caf::result<copy_reply> lmcache_server::carry_out(bool gathers, const copy_order
   const auto& of = known->second;
   if (of->memory)
     return copy(of, std::ranges::find_if(of->ranks, asks)->second.engine, gathers, order);
+  if (std::ranges::any_of(order.items, &copy_item::in_encoded_frame))
+    return to_caf(error{errc::unsupported, "workers read pages as they are, and these are encoded"});
   std::vector<lmcache::transfer_rules::placed_page> pages;
   for (const auto& x : order.items)
     pages.push_back({x.block, {x.key, x.where}, x.frame_offset});

@@ -179,8 +179,9 @@ void lmcache_server::perform(lmcache::transfer_rules::check& x) {
   all->waiting = (x.pages.size() + each - 1) / each;
   for (std::size_t first = 0; first < x.pages.size(); first += each) {
     lane_order order{x.seal, of.ns, x.rank, of.node->node.ns.geometry.page_bytes(), {}};
+    const auto slot = io::slot_bytes(order.page_bytes);
     for (auto i = first; i < std::min(first + each, x.pages.size()); ++i)
-      order.items.push_back({x.pages[i].page, x.pages[i].offset});
+      order.items.push_back({x.pages[i].page, x.pages[i].offset, slot});
     const auto part_done = [this, all, job = x.job] {
       if (--all->waiting > 0)
         return;

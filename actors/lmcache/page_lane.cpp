@@ -15,11 +15,11 @@ caf::behavior page_lane::make_behavior() {
 }
 
 errc page_lane::work_on(std::span<std::byte> memory, const lane_order& order, const check_item& item) {
-  const auto slot = io::slot_bytes(order.page_bytes);
-  if (item.offset > memory.size() || memory.size() - item.offset < slot)
+  if (item.offset > memory.size() || memory.size() - item.offset < item.bytes ||
+      item.bytes != io::slot_bytes(order.page_bytes))
     return errc::out_of_range;
   const io::page_identity identity{order.ns, item.page.key, order.rank, item.page.where, order.page_bytes};
-  const auto page = memory.subspan(item.offset, slot);
+  const auto page = memory.subspan(item.offset, item.bytes);
   if (!order.seal) {
     // Workers read the payload themselves, and as it is: for them an encoded page is a miss, and no damage.
     const auto stored = io::expected_payload(page, identity);

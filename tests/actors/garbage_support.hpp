@@ -116,13 +116,14 @@ private:
     x.offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);
     field(x.status);
     field(x.promoted);
+    field(x.size);
   }
   void inside(copy_item& x) {
     field(x.key);
     field(x.where);
     x.frame_offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);
     field(x.block);
-    field(x.unused);
+    field(x.frame);
   }
   void inside(latency_sample& x) {
     field(x.kind);

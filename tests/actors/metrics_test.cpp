@@ -59,11 +59,12 @@ node_stats some_stats() {
   out.registry.invalidated_on_disk = 5;
   out.registry.evict_first_keys = 33;
   out.remote = {501, 502, 503, 504, 505, 506, 507};
-  out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  90, 34,
-                                                                   35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55, 56}});
   out.ranks.push_back(
-      {{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  120, 44, 45, 46,
-                                                   47, 48, 49, 2,  61, 62, 63, 64, 65,  66, 67,  68, 69}});
+      {{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  700, 630, 90, 34,
+                                                   35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55,  57,  56}});
+  out.ranks.push_back(
+      {{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  1400, 840, 120, 44, 45,
+                                                   46, 47, 48, 49, 2,  61, 62, 63, 64,  65, 58,   66,  67,  68, 69}});
   out.ranks.back().io.memory_pages = 3;
   return out;
 }
@@ -125,6 +126,8 @@ TEST_CASE_METHOD(world, "metrics actor: each counter of the node is exposed unde
   CHECK(value("troupe_memory_bytes", second) == 1400);
   CHECK(value("troupe_memory_extents", first) == 55);
   CHECK(value("troupe_memory_extents_returned_total", second) == 66);
+  CHECK(value("troupe_memory_encoded_extents", first) == 57);
+  CHECK(value("troupe_memory_encoded_extents", second) == 58);
   CHECK(value("troupe_memory_frames", with_state(first, "clean")) == 56);
   CHECK(value("troupe_memory_frames", with_state(first, "dirty")) == 34);
   CHECK(value("troupe_memory_frames", with_state(second, "memory_only")) == 3);

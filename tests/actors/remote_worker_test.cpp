@@ -41,7 +41,7 @@ struct far_client : sim {
                               extents,
                               moves ? network->mover() : nullptr,
                               presence,
-                              {slot_size, 64 * slot_size, std::chrono::seconds(2)}};
+                              {slot_size, 0, 64 * slot_size, std::chrono::seconds(2)}};
     worker = spawn<remote_worker>(std::move(parts));
     const std::array from{std::uint32_t{1}};
     memory = *network->exposer()->expose(8 * slot_size, from);

@@ -42,7 +42,7 @@ frame_reply reply_of(pin_number pin, std::uint64_t first, std::size_t count) {
 
 struct harness {
   explicit harness(std::uint64_t frames = 4, std::uint64_t window = 1U << 20U)
-      : state({frame_size, window, std::chrono::seconds(1)}) {
+      : state({frame_size, 4096, window, std::chrono::seconds(1)}) {
     REQUIRE(state.bind(offer_of(frames), start));
     CHECK(take<remote_probe>().offer.bytes == frames * frame_size);
     state.on_probed({});
@@ -106,12 +106,56 @@ TEST_CASE("bytes that pages have less than slots are not counted as sent") {
   CHECK(d.state.take_counts().put_bytes == 2 * frame_size - 100);
 }
 
+TEST_CASE("no more bytes move than a frame of the arena for encoded pages has") {
+  harness d;
+  constexpr std::uint64_t encoded = 4096;
+  const auto is_encoded = static_cast<std::uint16_t>(frame_size::encoded);
+  const auto reply = [&] {
+    auto out = reply_of(77, 10, 2);
+    out.frames.items[1].size = is_encoded;
+    return out;
+  };
+  const bool fetch = GENERATE(true, false);
+  auto asked = request_of(0, 2);
+  asked.sizes.items = {0, 1};
+  const auto job = fetch ? d.state.fetch(asked) : d.state.place(asked);
+  REQUIRE(job);
+  CHECK(d.take<remote_ask>().request.sizes == asked.sizes);
+  d.state.on_frames(*job, reply(), start);
+  if (fetch) {
+    const auto order = d.take<remote_order>();
+    CHECK(order.pages[0].bytes == frame_size);
+    CHECK(order.pages[1].bytes == encoded);
+    d.state.on_moved(*job, {}, start);
+    CHECK(d.take<remote_unpin>().pin == 77);
+    // The client's own frame is a whole one.
+    CHECK(d.take<remote_answer_frames>().reply->frames[1].size == 0);
+    return;
+  }
+  const auto placed = d.take<remote_answer_frames>();
+  REQUIRE(placed.reply);
+  CHECK(placed.reply->frames[0].size == 0);
+  CHECK(placed.reply->frames[1].size == is_encoded);
+  const auto fill = d.state.fill({placed.reply->pin, std::vector<std::uint8_t>(2, 0), {}}, start);
+  REQUIRE(fill);
+  const auto order = d.take<remote_order>();
+  CHECK(order.pages[0].bytes == frame_size);
+  CHECK(order.pages[1].bytes == encoded);
+  d.state.on_moved(*fill, {}, start);
+  const auto check = d.take<remote_check>();
+  CHECK(check.order.items[0].bytes == frame_size);
+  CHECK(check.order.items[1].bytes == encoded);
+  d.state.on_checked(*fill, io_reply{std::vector<std::uint8_t>(2, 0)});
+  CHECK(d.state.take_counts().got_bytes == frame_size + encoded);
+}
+
 TEST_CASE("a fetch is answered when its pages are in the memory of the client, and not before") {
   harness d;
   const auto job = d.begin_fetch(2, 77);
   const auto order = d.take<remote_order>();
   CHECK(order.direction == io::remote_direction::put);
-  CHECK(order.pages == std::vector<remote_order::page>{{10 * frame_size, 0}, {11 * frame_size, frame_size}});
+  CHECK(order.pages ==
+        std::vector<remote_order::page>{{10 * frame_size, 0, frame_size}, {11 * frame_size, frame_size, frame_size}});
   CHECK(d.nothing_more());
   CHECK(d.state.free_frames() == 2);
   d.state.on_moved(job, {}, start);
@@ -212,7 +256,7 @@ TEST_CASE("a request for more frames than the client has free waits") {
 }
 
 TEST_CASE("invalid memory is refused, and so are a second offer and a request without one") {
-  remote_state state({frame_size, 1U << 20U, std::chrono::seconds(1)});
+  remote_state state({frame_size, 4096, 1U << 20U, std::chrono::seconds(1)});
   CHECK(state.fetch(request_of(0, 1)).error().code == errc::unreachable);
   auto bad = offer_of(4);
   const auto refused = [&] { return state.bind(bad, start).error().code; };
@@ -235,7 +279,7 @@ TEST_CASE("invalid memory is refused, and so are a second offer and a request wi
 }
 
 TEST_CASE("memory that is not reached in time is an error, and the peer is closed") {
-  remote_state state({frame_size, 1U << 20U, std::chrono::seconds(1)});
+  remote_state state({frame_size, 4096, 1U << 20U, std::chrono::seconds(1)});
   REQUIRE(state.bind(offer_of(4), start));
   state.take_outbox();
   CHECK(state.needs_ticks());
@@ -307,7 +351,7 @@ TEST_CASE("a stalled client is lost, and every request is answered when the peer
 }
 
 TEST_CASE("an ended attachment is quiesced when the peer is closed, and at once without memory") {
-  remote_state empty({frame_size, 1U << 20U, std::chrono::seconds(1)});
+  remote_state empty({frame_size, 4096, 1U << 20U, std::chrono::seconds(1)});
   empty.end();
   const auto effects = empty.take_outbox();
   REQUIRE(effects.size() == 1);

@@ -34,6 +34,8 @@ public:
   void need_writes() noexcept { needs_writes_ = true; }
   /// The run has ended.
   void end(const emptying_end& x) noexcept;
+  /// The run has ended, and nobody waits for its result.
+  void end_quietly() noexcept { begin_step(); }
 
   bool paused() const noexcept { return paused_; }
   bool needs_writes() const noexcept { return needs_writes_; }

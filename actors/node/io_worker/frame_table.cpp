@@ -19,68 +19,114 @@ constexpr std::uint64_t samples = 64;
 
 } // namespace
 
-frame_table::frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident,
-                         slot_number first_memory_slot)
-    : slot_bytes_(slot_bytes), first_memory_slot_(first_memory_slot), resident_(std::move(resident)) {
-  policy_ = policy([this](entry_index e) { return std::hash<key_digest>{}(frames_[frame_of_[e]].page.key); });
+frame_table::frame_table(std::uint64_t slot_bytes, const eviction_factory& policy,
+                         std::shared_ptr<resident_slots> resident, slot_number first_memory_slot,
+                         std::uint64_t encoded_bytes)
+    : first_memory_slot_(first_memory_slot), resident_(std::move(resident)) {
+  of(frame_size::whole).frame_bytes = slot_bytes;
+  of(frame_size::encoded).frame_bytes = encoded_bytes;
+  for (auto& x : by_size_)
+    x.policy = policy([this](entry_index e) { return std::hash<key_digest>{}(frames_[frame_of_[e]].page.key); });
 }
 
-void frame_table::add_extent(const extent& x) {
+void frame_table::add_extent(const extent& x, frame_size size) {
   // All extents of an arena have the same size.
-  per_extent_ = static_cast<std::uint32_t>(x.bytes.size() / slot_bytes_);
-  ++present_;
-  auto at = static_cast<std::size_t>(std::ranges::find(extents_, false, &place::present) - extents_.begin());
+  extent_bytes_ = x.bytes.size();
+  for (auto& y : by_size_)
+    y.per_extent = y.frame_bytes == 0 ? 0 : static_cast<std::uint32_t>(extent_bytes_ / y.frame_bytes);
+  stride_ = std::max({by_size_[0].per_extent, by_size_[1].per_extent, 1U});
+  const auto at = static_cast<std::size_t>(std::ranges::find(extents_, false, &place::present) - extents_.begin());
   // No earlier place is unused, so the arrays grow.
   if (at == extents_.size()) {
     extents_.emplace_back();
-    frames_.resize(frames_.size() + per_extent_);
+    const auto first = static_cast<std::ptrdiff_t>(frames_.size());
+    frame absent;
+    absent.state = frame_state::absent;
+    frames_.resize(frames_.size() + stride_, absent);
     entry_of_.resize(frames_.size());
     frame_of_.resize(frames_.size());
-    const auto first = static_cast<std::ptrdiff_t>(frames_.size() - per_extent_);
     std::iota(entry_of_.begin() + first, entry_of_.end(), static_cast<entry_index>(first));
     std::iota(frame_of_.begin() + first, frame_of_.end(), static_cast<frame_number>(first));
-    counts_[static_cast<std::size_t>(frame_state::free)] += per_extent_;
+    counts_[static_cast<std::size_t>(frame_state::absent)] += stride_;
   }
-  // In the place of an earlier extent all frames are absent.
-  extents_[at] = {x, true, frames_[at * per_extent_].state == frame_state::absent ? per_extent_ : 0};
-  const auto first = static_cast<frame_number>(at * per_extent_);
-  for (auto f = first; f < first + per_extent_; ++f) {
-    if (frames_[f].state == frame_state::absent)
-      change(f, frame_state::free);
-    free_.insert(f);
+  cut(at, x, size);
+}
+
+// All frames of the place are absent.
+void frame_table::cut(std::size_t at, const extent& x, frame_size size) {
+  extents_[at] = {x, size, true, stride_};
+  ++of(size).extents;
+  for (auto f = first_of(at); f < end_of(at); ++f)
+    become_free(f);
+}
+
+bool frame_table::recut_for(frame_size size) {
+  const auto from = size == frame_size::whole ? frame_size::encoded : frame_size::whole;
+  const auto least = from == frame_size::whole ? 2U : 1U;
+  if (of(size).frame_bytes == 0 || extents(from) < least || free(from) < of(from).per_extent)
+    return false;
+  for (std::size_t at = 0; at < extents_.size(); ++at) {
+    const auto& x = extents_[at];
+    if (!x.present || x.size != from || x.held > 0 || at == emptying_)
+      continue;
+    drop_free_frames(at);
+    --of(from).extents;
+    cut(at, extent(x.memory), size);
+    return true;
   }
+  return false;
+}
+
+void frame_table::drop_free_frames(std::size_t at) {
+  for (auto f = first_of(at); f < end_of(at); ++f)
+    if (frames_[f].state == frame_state::free) {
+      of(f).free.erase(f);
+      change(f, frame_state::absent);
+    }
+}
+
+std::uint64_t frame_table::lasting(frame_size size) const noexcept {
+  const bool leaves = emptying() && extents_[emptying_].size == size;
+  return (extents(size) - (leaves ? 1 : 0)) * of(size).per_extent;
+}
+
+std::uint64_t frame_table::free_bytes(frame_size size) const noexcept {
+  return free(size) * extent_bytes_ / std::max(of(size).per_extent, 1U);
+}
+
+std::uint64_t frame_table::bytes() const noexcept {
+  return by_size_[0].frames * by_size_[0].frame_bytes + by_size_[1].frames * by_size_[1].frame_bytes;
+}
+
+std::uint64_t frame_table::resident_bytes() const noexcept {
+  return by_size_[0].readable * by_size_[0].frame_bytes + by_size_[1].readable * by_size_[1].frame_bytes;
 }
 
 // -- an extent that is to leave ---------------------------------------------------------------------------------------
 
-bool frame_table::begin_emptying() {
+bool frame_table::begin_emptying(frame_size size) {
   // Only one extent at a time is emptied.
-  if (emptying() || present_ == 0)
+  if (emptying() || extents(size) == 0)
     return false;
-  const auto cost = [](const place& x) { return std::tuple(!x.present, x.pinned, x.held); };
+  const auto cost = [size](const place& x) { return std::tuple(!x.present || x.size != size, x.pinned, x.held); };
   const auto least = std::ranges::min_element(extents_, {}, cost);
   emptying_ = static_cast<std::size_t>(least - extents_.begin());
-  const auto first = static_cast<frame_number>(emptying_ * per_extent_);
-  for (auto f = first; f < first + per_extent_; ++f)
-    // Free frames leave at once; frames with a page leave when the page is moved or dropped.
-    if (frames_[f].state == frame_state::free) {
-      free_.erase(f);
-      change(f, frame_state::absent);
-    }
+  // Free frames leave at once; frames with a page leave when the page is moved or dropped.
+  drop_free_frames(emptying_);
   return true;
 }
 
 void frame_table::stop_emptying() {
-  const auto first = static_cast<frame_number>(std::exchange(emptying_, none_) * per_extent_);
-  for (auto f = first; f < first + per_extent_; ++f)
+  const auto at = std::exchange(emptying_, none_);
+  for (auto f = first_of(at); f < end_of(at); ++f)
     if (frames_[f].state == frame_state::absent)
       become_free(f);
 }
 
 frame_number frame_table::next_to_move() noexcept {
-  for (std::uint32_t i = 0; emptying() && i < per_extent_; ++i) {
-    const auto at = (looked_at_ + i) % per_extent_;
-    const auto f = static_cast<frame_number>(emptying_ * per_extent_ + at);
+  for (std::uint32_t i = 0; emptying() && i < stride_; ++i) {
+    const auto at = (looked_at_ + i) % stride_;
+    const auto f = first_of(emptying_) + at;
     const auto& x = frames_[f];
     // A client may access pinned bytes, and I/O uses the bytes of other states, so only these can be moved.
     if (x.pins > 0 || (x.state != frame_state::clean && x.state != frame_state::dirty))
@@ -92,8 +138,8 @@ frame_number frame_table::next_to_move() noexcept {
 }
 
 frame_number frame_table::move(frame_number from) {
-  const auto to = free_.take();
-  std::memcpy(bytes(to).data(), bytes(from).data(), slot_bytes_);
+  const auto to = of(from).free.take();
+  std::memcpy(bytes(to).data(), bytes(from).data(), bytes(from).size());
   auto& old = frames_[from];
   change(to, old.state);
   const auto turn = frames_[to].turn + 1;
@@ -114,7 +160,7 @@ frame_number frame_table::move(frame_number from) {
 frame_table::extent frame_table::take_emptied() {
   auto& x = extents_[std::exchange(emptying_, none_)];
   x.present = false;
-  --present_;
+  --of(x.size).extents;
   return x.memory;
 }
 
@@ -138,18 +184,26 @@ std::vector<frame_table::extent> frame_table::memory_not_pinned() const {
 }
 
 std::span<std::byte> frame_table::bytes(frame_number f) const noexcept {
-  return extents_[f / per_extent_].memory.bytes.subspan((f % per_extent_) * slot_bytes_, slot_bytes_);
+  const auto& in = extents_[f / stride_];
+  const auto each = frame_bytes(in.size);
+  return in.memory.bytes.subspan((f % stride_) * each, each);
 }
 
 std::uint64_t frame_table::offset(frame_number f) const noexcept {
-  return extents_[f / per_extent_].memory.offset + (f % per_extent_) * slot_bytes_;
+  const auto& in = extents_[f / stride_];
+  return in.memory.offset + (f % stride_) * frame_bytes(in.size);
 }
 
 void frame_table::change(frame_number f, frame_state to) noexcept {
   auto& x = frames_[f];
   --counts_[static_cast<std::size_t>(x.state)];
   ++counts_[static_cast<std::size_t>(to)];
-  auto& in = extents_[f / per_extent_];
+  auto& in = extents_[f / stride_];
+  auto& all = of(in.size);
+  all.frames += x.state == frame_state::absent ? 1 : 0;
+  all.frames -= to == frame_state::absent ? 1 : 0;
+  all.readable += readable(to) ? 1 : 0;
+  all.readable -= readable(x.state) ? 1 : 0;
   in.absent -= x.state == frame_state::absent ? 1 : 0;
   in.absent += to == frame_state::absent ? 1 : 0;
   in.held -= holds(x.state) ? 1 : 0;
@@ -158,20 +212,20 @@ void frame_table::change(frame_number f, frame_state to) noexcept {
 }
 
 void frame_table::become_free(frame_number f) {
-  const bool leaves = f / per_extent_ == emptying_;
+  const bool leaves = f / stride_ == emptying_;
   change(f, leaves ? frame_state::absent : frame_state::free);
   // Frames of an extent that is being emptied must not take new pages.
   if (!leaves)
-    free_.insert(f);
+    of(f).free.insert(f);
 }
 
-frame_number frame_table::take(const page_ref& page, frame_state as) {
+frame_number frame_table::take(const page_ref& page, frame_state as, frame_size size) {
   // A page evicted from an extent that is being emptied frees no frame, so eviction continues.
-  while (free_.empty())
+  while (free(size) == 0)
     // Without lasting frames, eviction frees none that may be taken.
-    if (lasting() == 0 || !evict())
+    if (lasting(size) == 0 || !evict(size))
       return no_frame;
-  const auto f = free_.take();
+  const auto f = of(size).free.take();
   change(f, as);
   auto& x = frames_[f];
   x = frame{.page = page, .turn = x.turn + 1, .state = as, .used_at = now_};
@@ -180,19 +234,20 @@ frame_number frame_table::take(const page_ref& page, frame_state as) {
   return f;
 }
 
-bool frame_table::evict() {
-  const auto most = std::min<std::uint64_t>(looks_max, policy_->size());
+bool frame_table::evict(frame_size size) {
+  auto& policy = *of(size).policy;
+  const auto most = std::min<std::uint64_t>(looks_max, policy.size());
   for (std::uint64_t looks = 0; looks < most; ++looks) {
     std::array<entry_index, 1> next{};
-    if (policy_->propose(next) == 0)
+    if (policy.propose(next) == 0)
       return false;
     const auto f = frame_of_[next.front()];
     if (frames_[f].pins > 0) {
       // A client may access the page, so the next proposal is tried.
-      policy_->kept(next.front());
+      policy.kept(next.front());
       continue;
     }
-    policy_->left(next.front(), leave_reason::evicted);
+    policy.left(next.front(), leave_reason::evicted);
     vacated_.push_back(f);
     if (frames_[f].expendable) {
       // The page is not in the slab, so it is lost with its frame and must be reported.
@@ -214,14 +269,15 @@ void frame_table::hold_back(frame_number f) {
 }
 
 void frame_table::let_stay(frame_number f, bool stays) noexcept {
-  staying_ += stays ? 1 : 0;
-  staying_ -= std::exchange(frames_[f].stays, stays) ? 1 : 0;
+  auto& staying = of(f).staying;
+  staying += stays ? 1 : 0;
+  staying -= std::exchange(frames_[f].stays, stays) ? 1 : 0;
 }
 
 frame_number frame_table::next_staying() noexcept {
   auto found = no_frame;
   std::uint64_t seen = 0;
-  for (std::size_t i = 0; i < frames_.size() && seen < samples && staying_ > 0; ++i) {
+  for (std::size_t i = 0; i < frames_.size() && seen < samples && staying() > 0; ++i) {
     staying_looked_at_ = (staying_looked_at_ + 1) % static_cast<frame_number>(frames_.size());
     const auto& x = frames_[staying_looked_at_];
     if (!x.stays || x.pins > 0)
@@ -237,14 +293,15 @@ void frame_table::let_expend(std::span<const frame_number> frames) {
   // There is nothing to pass to the policy.
   if (frames.empty())
     return;
-  std::vector<entry_index> entries;
-  entries.reserve(frames.size());
+  std::array<std::vector<entry_index>, 2> entries;
   for (const auto f : frames) {
     frames_[f].expendable = true;
-    entries.push_back(entry_of_[f]);
+    entries[static_cast<std::size_t>(size_of(f))].push_back(entry_of_[f]);
   }
   expendable_ += frames.size();
-  policy_->inserted(entries);
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    if (!entries[i].empty())
+      by_size_[i].policy->inserted(entries[i]);
 }
 
 void frame_table::forget_held_back(frame_number f) noexcept {
@@ -256,7 +313,7 @@ void frame_table::forget_held_back(frame_number f) noexcept {
 void frame_table::withdraw(frame_number f) {
   // The policy has only clean and expendable frames.
   if (frames_[f].state == frame_state::clean || frames_[f].expendable)
-    policy_->left(entry_of_[f], leave_reason::erased);
+    of(f).policy->left(entry_of_[f], leave_reason::erased);
   forget_held_back(f);
 }
 
@@ -301,14 +358,14 @@ void frame_table::pin(frame_number f) noexcept {
   if (frames_[f].pins++ > 0)
     return;
   ++pinned_;
-  ++extents_[f / per_extent_].pinned;
+  ++extents_[f / stride_].pinned;
 }
 
 void frame_table::unpin(frame_number f) {
   if (--frames_[f].pins > 0)
     return;
   --pinned_;
-  --extents_[f / per_extent_].pinned;
+  --extents_[f / stride_].pinned;
   // The page was dropped earlier, and only the pins kept the frame.
   if (frames_[f].state == frame_state::orphaned)
     let_go(f);
@@ -319,14 +376,15 @@ void frame_table::touch(frame_number f) {
   frames_[f].used_at = now_;
   // The policy has only these frames; `become_clean` reports earlier uses of others.
   if (frames_[f].state == frame_state::clean || frames_[f].expendable)
-    policy_->touched(std::array<entry_index, 1>{entry_of_[f]}, {});
+    of(f).policy->touched(std::array<entry_index, 1>{entry_of_[f]}, {});
 }
 
-std::optional<timestamp> frame_table::oldest_use() const noexcept {
+std::optional<timestamp> frame_table::oldest_use(std::optional<frame_size> size) const noexcept {
   std::optional<timestamp> out;
-  const auto stride = std::max<std::uint64_t>(frames_.size() / samples, 1);
-  for (std::uint64_t f = 0; f < frames_.size(); f += stride)
-    if (const auto& x = frames_[f]; holds(x.state)) {
+  const auto numbers = size ? extents(*size) * stride_ : frames_.size();
+  const auto step = std::max<std::uint64_t>(numbers / samples, 1);
+  for (std::uint64_t f = 0; f < frames_.size(); f += step)
+    if (const auto& x = frames_[f]; holds(x.state) && (!size || *size == size_of(static_cast<frame_number>(f)))) {
       const auto used = x.pins > 0 ? now_ : x.used_at;
       out = out ? std::min(*out, used) : used;
     }
@@ -383,10 +441,10 @@ void frame_table::become_clean(frame_number f) {
   change(f, frame_state::clean);
   report_resident(f, true);
   const std::array<entry_index, 1> one{entry_of_[f]};
-  policy_->inserted(one);
+  of(f).policy->inserted(one);
   // The policy did not have the frame when it was used.
   if (frames_[f].used)
-    policy_->touched(one, {});
+    of(f).policy->touched(one, {});
 }
 
 void frame_table::detach(frame_number f) noexcept {
@@ -424,10 +482,13 @@ std::string frame_table::check() const {
   std::array<std::uint64_t, frame_state_count> counts{};
   std::uint64_t pinned = 0;
   std::uint64_t attached = 0;
-  std::uint64_t evictable = 0;
+  std::array<std::uint64_t, 2> evictable{};
+  std::array<std::uint64_t, 2> free{};
+  std::array<std::uint64_t, 2> staying{};
   std::uint64_t held_back = 0;
   std::uint64_t expendable = 0;
-  std::uint64_t staying = 0;
+  std::array<std::uint64_t, 2> present{};
+  std::array<std::uint64_t, 2> readable_ones{};
   for (frame_number f = 0; f < frames_.size(); ++f) {
     if (auto wrong = check_frame(f); !wrong.empty())
       return "frame " + std::to_string(f) + wrong;
@@ -435,15 +496,19 @@ std::string frame_table::check() const {
     ++counts[static_cast<std::size_t>(x.state)];
     pinned += x.pins > 0 ? 1 : 0;
     attached += has_slot(x) ? 1 : 0;
-    evictable += x.state == frame_state::clean || x.expendable ? 1 : 0;
+    const auto size = static_cast<std::size_t>(size_of(f));
+    evictable[size] += x.state == frame_state::clean || x.expendable ? 1 : 0;
+    free[size] += x.state == frame_state::free ? 1 : 0;
+    present[size] += x.state == frame_state::absent ? 0 : 1;
+    readable_ones[size] += readable(x.state) ? 1 : 0;
     expendable += x.expendable ? 1 : 0;
     held_back += x.held_back ? 1 : 0;
-    staying += x.stays ? 1 : 0;
+    staying[size] += x.stays ? 1 : 0;
   }
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     const auto all = [&](auto is) {
-      const auto first = frames_.begin() + static_cast<std::ptrdiff_t>(i * per_extent_);
-      return static_cast<std::uint32_t>(std::count_if(first, first + per_extent_, is));
+      const auto first = frames_.begin() + static_cast<std::ptrdiff_t>(i * stride_);
+      return static_cast<std::uint32_t>(std::count_if(first, first + stride_, is));
     };
     const auto& x = extents_[i];
     if (x.absent != all([](const frame& f) { return f.state == frame_state::absent; }) ||
@@ -457,15 +522,18 @@ std::string frame_table::check() const {
     return "pinned frames are not counted right";
   if (held_back != held_back_ || expendable != expendable_)
     return "held back or expendable frames are not counted right";
-  if (staying != staying_)
-    return "frames that stay are not counted right";
   if (attached != by_slot_.size())
     return "the map has " + std::to_string(by_slot_.size()) + " frames, of which " + std::to_string(attached) +
            " exist";
-  if (free_.size() != count(frame_state::free))
-    return "the list of free frames has the wrong length";
-  if (policy_->size() != evictable)
-    return "the policy has " + std::to_string(policy_->size()) + " frames of " + std::to_string(evictable);
+  for (std::size_t i = 0; i < by_size_.size(); ++i) {
+    const auto& all = by_size_[i];
+    if (all.free.size() != free[i])
+      return "the list of free frames has the wrong length";
+    if (all.policy->size() != evictable[i])
+      return "the policy has " + std::to_string(all.policy->size()) + " frames of " + std::to_string(evictable[i]);
+    if (all.frames != present[i] || all.readable != readable_ones[i] || all.staying != staying[i])
+      return "frames are not counted right by size";
+  }
   return {};
 }
 
@@ -487,15 +555,18 @@ std::string frame_table::check_frame(frame_number f) const {
     return unwritten ? " is reported to be in the slab, and is not" : " is in the slab, and is not reported so";
   if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
     return " is dropped, though no bytes move";
-  if (free_.contains(f) != (x.state == frame_state::free))
-    return free_.contains(f) ? " is listed as free, and is not" : " is free, and is not listed";
+  const bool listed = by_size_[0].free.contains(f) || by_size_[1].free.contains(f);
+  if (listed != (x.state == frame_state::free))
+    return listed ? " is listed as free, and is not" : " is free, and is not listed";
   if (!holds(x.state) && x.pins > 0)
     return " is free and pinned";
-  const auto& in = extents_[f / per_extent_];
-  const bool leaves = f / per_extent_ == emptying_;
-  if (!in.present && x.state != frame_state::absent)
-    return " is present, and its extent was given back";
-  if (in.present && x.state == (leaves ? frame_state::free : frame_state::absent))
+  const auto at = f / stride_;
+  const auto& in = extents_[at];
+  const bool leaves = at == emptying_;
+  const bool exists = in.present && f < end_of(at);
+  if (!exists && x.state != frame_state::absent)
+    return " is present, and its extent was given back, or has no such frame";
+  if (exists && x.state == (leaves ? frame_state::free : frame_state::absent))
     return leaves ? " can take a page, and its extent is being emptied" : " is absent, and its extent is present";
   if (frame_of_[entry_of_[f]] != f)
     return " has an entry of another frame in the policy";

@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
 #include "base/page_residence.hpp"
+#include "messages/io_messages.hpp"
 
 #include <array>
 #include <cstddef>
@@ -51,8 +52,10 @@ inline constexpr std::size_t frame_state_count = 8;
 /// The frame table of one rank: which page lies in which frame, which pins it has, and which page is evicted next.
 /// Independent of clients, deadlines and transfers.
 ///
-/// Frames are numbered by their extents, in the order in which these were added. An extent that is added after one was
-/// given back takes over its numbers.
+/// An extent is cut into frames of one size: for whole slots, or for encoded pages, of which it holds more. A page that
+/// is not encoded needs a whole frame; an encoded one fits into either. Frames are numbered by their extents, in the
+/// order in which these were added. An extent that is added after one was given back takes over its numbers, and may
+/// have frames of the other size.
 class frame_table {
 public:
   /// One extent. A frame that does not fit completely does not exist.
@@ -66,9 +69,11 @@ public:
   };
 
   /// `resident` is notified of each page that becomes readable or stops being so; may be null. Slots from
-  /// `first_memory_slot` on have no place in the slab: their pages stay dirty, and in memory.
-  frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident = nullptr,
-              slot_number first_memory_slot = no_memory_slots);
+  /// `first_memory_slot` on have no place in the slab: their pages stay dirty, and in memory. `encoded_bytes`: the size
+  /// of frames for encoded pages, less than `slot_bytes`; 0 if there are none.
+  frame_table(std::uint64_t slot_bytes, const eviction_factory& policy,
+              std::shared_ptr<resident_slots> resident = nullptr, slot_number first_memory_slot = no_memory_slots,
+              std::uint64_t encoded_bytes = 0);
 
   /// No slot is a memory slot.
   static constexpr slot_number no_memory_slots = 0xffffffff;
@@ -76,32 +81,36 @@ public:
   frame_table(const frame_table&) = delete;
   frame_table& operator=(const frame_table&) = delete;
 
-  /// Adds an extent; its frames are free.
-  void add_extent(const extent& x);
+  /// Adds an extent with frames of this size, which are free.
+  void add_extent(const extent& x, frame_size size = frame_size::whole);
+  /// Cuts an extent with frames of the other size, none of which has a page or is in use, into frames of this size; the
+  /// last one with whole frames stays. False if there is no such extent.
+  bool recut_for(frame_size size);
 
   // -- an extent that is to leave, one at a time --
 
-  /// Chooses an extent and stops placing pages in it: the extent with the fewest pinned frames, and among these the one
-  /// with the fewest pages. False if there is none, or one is being emptied already.
-  bool begin_emptying();
+  /// Chooses an extent with frames of this size and stops placing pages in it: the extent with the fewest pinned
+  /// frames, and among these the one with the fewest pages. False if there is none, or one is being emptied already.
+  bool begin_emptying(frame_size size = frame_size::whole);
   /// Keeps the extent, which takes pages again.
   void stop_emptying();
   bool emptying() const noexcept { return emptying_ != none_; }
   /// A frame of the extent whose page can be moved: clean or dirty, and not pinned. `no_frame` if there is none now.
   frame_number next_to_move() noexcept;
-  /// Moves the page with its bytes to a free frame, of which there must be one; use, writing and eviction continue
-  /// there. Returns the new frame.
+  /// Moves the page with its bytes to a free frame of the same size, of which there must be one; use, writing and
+  /// eviction continue there. Returns the new frame.
   frame_number move(frame_number from);
-  /// Evicts the next page in the order, whether it was written or is expendable. False if no page can be evicted.
-  bool evict();
+  /// Evicts the next page in the order among frames of this size, whether it was written or is expendable. False if no
+  /// page can be evicted.
+  bool evict(frame_size size = frame_size::whole);
   /// Whether no frame of the extent has a page or is in use.
-  bool emptied() const noexcept { return emptying() && extents_[emptying_].absent == per_extent_; }
+  bool emptied() const noexcept { return emptying() && extents_[emptying_].absent == stride_; }
   /// Removes the emptied extent from the table and returns it.
   extent take_emptied();
 
-  /// Takes a frame for this page, pinned once, as `filling` or `reading`. Free frames are used first, then clean ones
-  /// that are not pinned. `no_frame` if there is none now. No frame may hold a page of the slot.
-  frame_number take(const page_ref& page, frame_state as);
+  /// Takes a frame of this size for this page, pinned once, as `filling` or `reading`. Free frames are used first, then
+  /// clean ones that are not pinned. `no_frame` if there is none now. No frame may hold a page of the slot.
+  frame_number take(const page_ref& page, frame_state as, frame_size size = frame_size::whole);
 
   /// The frame that holds the page of this slot and generation, in whatever state; `no_frame` if none does.
   frame_number find(const slot_ref& where) const noexcept;
@@ -117,9 +126,9 @@ public:
   /// Records a use of the page.
   void touch(frame_number f);
   /// The time of the last use of the least recently used page, estimated from about sixty frames spread over all of
-  /// them; empty if these have no page. A pinned page counts as in use, because it cannot be evicted, however old it
-  /// is.
-  std::optional<timestamp> oldest_use() const noexcept;
+  /// them, or all of this size; empty if these have no page. A pinned page counts as in use, because it cannot be
+  /// evicted, however old it is.
+  std::optional<timestamp> oldest_use(std::optional<frame_size> size = std::nullopt) const noexcept;
 
   /// Filling to dirty: the bytes are complete.
   void filled(frame_number f);
@@ -158,24 +167,39 @@ public:
   /// A counter that changes each time the frame is taken; it distinguishes a list entry from one of an earlier page.
   std::uint32_t turn(frame_number f) const noexcept { return frames_[f].turn; }
 
+  /// All bytes of the frame.
   std::span<std::byte> bytes(frame_number f) const noexcept;
+  frame_size size_of(frame_number f) const noexcept { return extents_[f / stride_].size; }
+  /// The bytes of a frame of this size; 0 if there are no such frames.
+  std::uint64_t frame_bytes(frame_size size) const noexcept { return of(size).frame_bytes; }
   /// The offset from the start of the arena.
   std::uint64_t offset(frame_number f) const noexcept;
   /// All extents, including the one that is being emptied.
   std::vector<extent> memory() const;
   /// Those extents without a pinned frame.
   std::vector<extent> memory_not_pinned() const;
-  std::uint32_t buffer(frame_number f) const noexcept { return extents_[f / per_extent_].memory.buffer; }
+  std::uint32_t buffer(frame_number f) const noexcept { return extents_[f / stride_].memory.buffer; }
 
-  /// The number of frames that are not absent.
+  /// The number of frames that are not absent; and of this size.
   std::uint64_t size() const noexcept { return frames_.size() - count(frame_state::absent); }
+  std::uint64_t size(frame_size size) const noexcept { return of(size).frames; }
   /// The bound below which all frame numbers lie.
   std::uint64_t numbers() const noexcept { return frames_.size(); }
-  /// The number of extents, including the one that is being emptied.
-  std::uint64_t extents() const noexcept { return present_; }
-  /// The number of frames in all extents except the one that is being emptied.
-  std::uint64_t lasting() const noexcept { return (present_ - (emptying() ? 1 : 0)) * per_extent_; }
+  /// The number of extents, including the one that is being emptied; and of those with frames of this size.
+  std::uint64_t extents() const noexcept { return by_size_[0].extents + by_size_[1].extents; }
+  std::uint64_t extents(frame_size size) const noexcept { return of(size).extents; }
+  /// The number of frames in all extents except the one that is being emptied; and of this size.
+  std::uint64_t lasting() const noexcept { return lasting(frame_size::whole) + lasting(frame_size::encoded); }
+  std::uint64_t lasting(frame_size size) const noexcept;
   std::uint64_t count(frame_state x) const noexcept { return counts_[static_cast<std::size_t>(x)]; }
+  /// The number of free frames of this size.
+  std::uint64_t free(frame_size size) const noexcept { return of(size).free.size(); }
+  /// The part of the extents that has free frames of this size, in bytes: their frames with a share of the rest in
+  /// which no frame fits, so that an extent without pages counts completely.
+  std::uint64_t free_bytes(frame_size size) const noexcept;
+  /// The bytes of all frames that are not absent, and of those with readable pages.
+  std::uint64_t bytes() const noexcept;
+  std::uint64_t resident_bytes() const noexcept;
   /// The number of readable pages.
   std::uint64_t resident() const noexcept {
     return count(frame_state::dirty) + count(frame_state::writing) + count(frame_state::clean);
@@ -183,8 +207,9 @@ public:
   std::uint64_t pinned() const noexcept { return pinned_; }
   /// Whether the page of the frame is dirty and will stay so, because it has a memory slot and is not held back.
   bool stays(frame_number f) const noexcept { return frames_[f].stays; }
-  /// The number of such frames.
-  std::uint64_t staying() const noexcept { return staying_; }
+  /// The number of such frames; and of this size.
+  std::uint64_t staying() const noexcept { return by_size_[0].staying + by_size_[1].staying; }
+  std::uint64_t staying(frame_size size) const noexcept { return of(size).staying; }
   /// Of some frames that stay and are not pinned, the one that was used longest ago; `no_frame` if all are pinned. The
   /// next call looks at others.
   frame_number next_staying() noexcept;
@@ -216,19 +241,47 @@ private:
   /// An extent with the number of its frames that are absent, that are pinned, and that have a page or will get one.
   struct place {
     extent memory;
+    frame_size size = frame_size::whole;
     bool present = true;
     std::uint32_t absent = 0;
     std::uint32_t pinned = 0;
     std::uint32_t held = 0;
   };
 
+  /// The frames of one size.
+  struct sized {
+    std::uint64_t frame_bytes = 0;
+    std::uint32_t per_extent = 0;
+    /// Extents with such frames.
+    std::uint64_t extents = 0;
+    /// Those that are not absent, those with readable pages, and those that stay.
+    std::uint64_t frames = 0;
+    std::uint64_t readable = 0;
+    std::uint64_t staying = 0;
+    free_frames free;
+    std::unique_ptr<eviction_policy> policy;
+  };
+
   static constexpr std::size_t none_ = ~std::size_t{0};
 
+  const sized& of(frame_size x) const noexcept { return by_size_[static_cast<std::size_t>(x)]; }
+  sized& of(frame_size x) noexcept { return by_size_[static_cast<std::size_t>(x)]; }
+  sized& of(frame_number f) noexcept { return of(size_of(f)); }
+
   static constexpr bool holds(frame_state x) noexcept { return x != frame_state::free && x != frame_state::absent; }
+  static constexpr bool readable(frame_state x) noexcept {
+    return x == frame_state::dirty || x == frame_state::writing || x == frame_state::clean;
+  }
+  /// The first number of the extent at this place, and the one behind its last frame.
+  frame_number first_of(std::size_t at) const noexcept { return static_cast<frame_number>(at * stride_); }
+  frame_number end_of(std::size_t at) const noexcept { return first_of(at) + of(extents_[at].size).per_extent; }
   /// Whether its page is found under its slot.
   static bool has_slot(const frame& x) noexcept;
   /// What is inconsistent about one frame, as the end of a sentence; else empty.
   std::string check_frame(frame_number f) const;
+  void cut(std::size_t at, const extent& x, frame_size size);
+  /// Makes the free frames of the extent at this place absent.
+  void drop_free_frames(std::size_t at);
   /// Frees the frame, which has neither a pin nor a page.
   void become_free(frame_number f);
   void change(frame_number f, frame_state to) noexcept;
@@ -249,37 +302,35 @@ private:
   // - Every frame is in one state, and `counts_` has the number of frames in each. `free_` has exactly the free frames,
   //   each once.
   // - `by_slot_` has the frames that are not free, orphaned or dropped, each under the slot of its page.
-  // - The policy has exactly the clean frames that are not dropped and the expendable ones.
+  // - The policy of a size has exactly the clean frames of that size that are not dropped and the expendable ones.
   // - Frames that stay are exactly the dirty ones of memory slots that are not held back.
   // - Held-back frames are dirty. Expendable ones are held back and not pinned.
   // - Filling frames are pinned by their writer alone; free ones are not pinned; orphaned ones are pinned.
-  // - The absent frames are all those of an extent that was given back, and those of the extent being emptied that
-  //   would otherwise be free.
+  // - The absent frames are all those of an extent that was given back, those of the extent being emptied that would
+  //   otherwise be free, and the last numbers of an extent that has fewer frames than one of the other size.
   // - The policy knows a frame by its entry, `entry_of_`, which moves with the page, so that the page keeps its place
   //   in the order of eviction. `frame_of_` is the inverse map.
 
-  std::uint64_t slot_bytes_;
-  std::uint32_t per_extent_ = 0;
+  std::array<sized, 2> by_size_;
+  /// The numbers that every extent has: the frames of one with the smaller ones.
+  std::uint32_t stride_ = 1;
+  std::uint64_t extent_bytes_ = 0;
   std::vector<place> extents_;
   std::vector<frame> frames_;
   std::vector<entry_index> entry_of_;
   std::vector<frame_number> frame_of_;
-  std::uint64_t present_ = 0;
   /// The extent that is being emptied.
   std::size_t emptying_ = none_;
   /// The position where the search for a movable page continues.
   std::uint32_t looked_at_ = 0;
   timestamp now_{};
-  free_frames free_;
   std::unordered_map<slot_number, frame_number> by_slot_;
-  std::unique_ptr<eviction_policy> policy_;
   std::array<std::uint64_t, frame_state_count> counts_{};
   std::uint64_t pinned_ = 0;
   std::uint64_t evicted_ = 0;
   std::uint64_t held_back_ = 0;
   std::uint64_t expendable_ = 0;
   slot_number first_memory_slot_;
-  std::uint64_t staying_ = 0;
   /// The frame where the search for one that stays continues.
   frame_number staying_looked_at_ = 0;
   std::vector<page_ref> dropped_;

@@ -331,15 +331,11 @@ void io_worker::report() {
     return;
   const auto& frames = state_.frames();
   const auto oldest = frames.oldest_use().value_or(timestamp{});
-  // Free bytes include a share of the rest in which no frame fits, so that an extent without pages counts as free
-  // completely.
-  const auto extent_bytes = parts_->extents->info().extent_bytes;
-  const auto per_extent = std::max<std::uint64_t>(extent_bytes / parts_->options.slot_bytes, 1);
   memory_report out{parts_->name.ns,
                     parts_->name.rank,
                     now() < wants_until_,
                     static_cast<std::uint32_t>(frames.extents()),
-                    frames.count(frame_state::free) * extent_bytes / per_extent,
+                    frames.free_bytes(frame_size::whole) + frames.free_bytes(frame_size::encoded),
                     {}};
   if (std::tie(out.wants, out.extents, out.free_bytes, oldest) ==
       std::tie(reported_.wants, reported_.extents, reported_.free_bytes, reported_oldest_))
@@ -358,7 +354,7 @@ void io_worker::send_checks() {
   check_order order;
   std::vector<std::uint64_t> numbers;
   for (const auto& x : checks) {
-    order.items.items.push_back({x.page, x.offset});
+    order.items.items.push_back({x.page, x.offset, x.bytes});
     numbers.push_back(x.number);
   }
   const auto verdicts = [this, numbers](const auto& code_of) {

@@ -18,16 +18,17 @@ result<void> io_worker_state::begin_emptying(bool must, duration patience, times
     return fail(errc::shutting_down, "the node is draining");
   if (frames_.emptying())
     return fail(errc::busy, "an extent of this rank is being emptied");
-  if (!frames_.begin_emptying())
+  if (!frames_.begin_emptying(giving_size()))
     return fail(errc::not_found, "this rank has no extent");
   emptying_.begin(must, later(now, patience));
   return {};
 }
 
 bool io_worker_state::make_room(frame_number f) {
-  if (frames_.count(frame_state::free) > 0)
+  const auto size = frames_.size_of(f);
+  if (frames_.free(size) > 0)
     return true;
-  if (frames_.evict()) {
+  if (frames_.evict(size)) {
     note_vacated();
     return true;
   }
@@ -82,10 +83,10 @@ void io_worker_state::empty_some(timestamp now) {
       break;
     }
     // The evicted page may have been this very page.
-    if (frames_.count(frame_state::free) == 0 || frames_.next_to_move() != f)
+    if (frames_.free(frames_.size_of(f)) == 0 || frames_.next_to_move() != f)
       continue;
     move_page(f);
-    moved += options_.slot_bytes;
+    moved += frames_.bytes(f).size();
   }
   if (frames_.emptied())
     return end_emptying(errc::ok, now);
@@ -93,14 +94,22 @@ void io_worker_state::empty_some(timestamp now) {
 }
 
 void io_worker_state::end_emptying(errc code, timestamp now) {
-  if (code == errc::ok) {
-    emptying_.end({code, frames_.take_emptied()});
-    ++stats_.returned_extents;
-    serve(now);
-    return;
+  frame_table::extent memory;
+  if (code == errc::ok)
+    memory = frames_.take_emptied();
+  else
+    frames_.stop_emptying();
+  // Otherwise the extent is for frames of the other size.
+  if (!sizes_.is_giving()) {
+    stats_.returned_extents += code == errc::ok ? 1 : 0;
+    emptying_.end({code, memory});
+  } else {
+    emptying_.end_quietly();
+    if (code == errc::ok)
+      frames_.add_extent(memory, sizes_.given(memory.number, now));
+    else
+      sizes_.refused(now);
   }
-  frames_.stop_emptying();
-  emptying_.end({code, {}});
   serve(now);
 }
 

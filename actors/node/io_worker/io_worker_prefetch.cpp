@@ -58,18 +58,21 @@ void io_worker_state::promote_ahead(timestamp now) {
       continue;
     }
     // A rank that gives back an extent requests none.
-    if (frames_.count(frame_state::free) == 0 && extents_.may_request(now) && !frames_.emptying()) {
-      extents_.request();
+    const auto size = sizes_.of_stored(page.where.slot);
+    if (frames_.free(best(size)) == 0 && !(sizes_.enabled() && frames_.recut_for(best(size))) &&
+        sizes_.wish().may_request(now) && !frames_.emptying()) {
+      sizes_.set_wished(best(size));
+      sizes_.wish().request();
       return;
     }
-    const auto f = take_frame(page, frame_state::reading);
+    const auto f = take_fitting(page, frame_state::reading, size);
     if (f == no_frame)
       return;
     // The frame is not pinned before a fetch requests it; only the transfer holds it.
     frames_.unpin(f);
     ahead_.begin(f);
     const auto tag = begin_transfer({f, page.where.slot, true, true});
-    ask_for(io::operation::read, f, page.where, frames_.bytes(f), tag, now + options_.deadline_max);
+    ask_for_read(f, page.where, tag, now + options_.deadline_max);
   }
 }
 
@@ -107,8 +110,8 @@ void io_worker_state::ask_again(frame_number f) {
     add_to_write(f);
 }
 
-frame_number io_worker_state::take_frame(const page_ref& page, frame_state as) {
-  const auto f = frames_.take(page, as);
+frame_number io_worker_state::take_frame(const page_ref& page, frame_state as, frame_size size) {
+  const auto f = frames_.take(page, as, size);
   note_vacated();
   return f;
 }

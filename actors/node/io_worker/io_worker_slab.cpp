@@ -56,7 +56,7 @@ void io_worker_state::write_behind() {
 void io_worker_state::start_check(frame_number f) {
   frames_.begin_write(f);
   const auto tag = begin_transfer({f, frames_.page(f).where.slot, false});
-  checks_.push_back({tag, frames_.page(f), frames_.offset(f)});
+  checks_.push_back({tag, frames_.page(f), frames_.offset(f), frames_.bytes(f).size()});
 }
 
 void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now) {
@@ -112,7 +112,7 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
     if (t.ahead)
       stats_.prefetched_pages += c.status == errc::ok ? 1 : 0;
     if (t.read) {
-      end_of_read(t.frame, c.status);
+      end_of_read(t, c.status);
     } else {
       if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down)
         to_write_.note_trouble(c.status, now);
@@ -124,9 +124,46 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
   serve(now);
 }
 
-void io_worker_state::end_of_read(frame_number f, errc code) {
+void io_worker_state::ask_for_read(frame_number f, const slot_ref& where, std::uint64_t tag, timestamp deadline) {
+  auto bytes = frames_.bytes(f);
+  if (sizes_.is_known(where.slot) && sizes_.of_stored(where.slot) == frame_size::encoded)
+    bytes = bytes.first(options_.encoded_bytes);
+  ask_for(io::operation::read, f, where, bytes, tag, deadline);
+}
+
+void io_worker_state::read_again(frame_number f) {
+  const auto slot = frames_.page(f).where.slot;
+  sizes_.note(slot, frame_size::whole);
+  frames_.end_read(f, false);
+  ahead_.lost(f);
+  auto waiting = read_waiters_.extract(f);
+  if (waiting.empty())
+    return;
+  for (const auto& w : waiting.mapped()) {
+    const auto found = requests_open_.find(w.id);
+    if (found == requests_open_.end())
+      continue; // its client has disconnected
+    auto& r = found->second;
+    --r.reading;
+    r.frames[w.position] = no_frame;
+    frames_.unpin(f);
+    r.short_of.push_back(w.position);
+    if (std::ranges::find(queue_, w.id) == queue_.end())
+      queue_.push_back(w.id);
+  }
+}
+
+void io_worker_state::end_of_read(const page_transfer& t, errc code) {
+  const auto f = t.frame;
   if (frames_.dropped(f))
     code = errc::stale;
+  if (code == errc::ok && sizes_.enabled()) {
+    const auto read = frames_.bytes(f).first(t.bytes);
+    if (read.size() < options_.slot_bytes && io::is_cut_off(read))
+      return read_again(f);
+    if (const auto sizes = io::sizes_of(read); sizes.stored > 0)
+      sizes_.note(t.slot, size_for(sizes.stored));
+  }
   // After a failure the waiting requests still have the frame pinned; it becomes free when the last of them has been
   // answered.
   frames_.end_read(f, code == errc::ok);
@@ -192,6 +229,7 @@ io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots
   for (const auto& x : slots) {
     if (!fences_.has(x.slot))
       continue;
+    sizes_.forget(x.slot);
     if (const auto gone = unwritten_.find(x.slot); gone != unwritten_.end() && fences_.rejects({x.slot, gone->second}))
       unwritten_.erase(gone);
     if (const auto f = frames_.in_slot(x.slot); f != no_frame && fences_.rejects(frames_.page(f).where))

@@ -23,25 +23,27 @@ io_worker_state::io_worker_state(const io_worker_options& options)
     : options_(options),
       frames_(options.slot_bytes, options.eviction, options.resident,
               options.memory_slots > 0 ? static_cast<slot_number>(options.slots - options.memory_slots)
-                                       : frame_table::no_memory_slots),
+                                       : frame_table::no_memory_slots,
+              options.encoded_bytes),
       pins_(options.first_pin), to_write_(options.write_retry, options.write_trouble_time),
       ahead_(options.prefetch_waiting_max), scrub_([&] {
         auto how = options.scrub;
         how.slot_bytes = options.slot_bytes;
         return how;
       }()),
-      fences_(options.slots) {}
+      fences_(options.slots), sizes_(options.slots, options.encoded_bytes > 0) {}
 
 // -- memory --
 
 void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
-  extents_.added();
-  frames_.add_extent(x);
+  frames_.add_extent(x, sizes_.of_new_extent(sizes_.wish().requested(), frames_.extents(frame_size::whole)));
+  sizes_.wish().added();
   serve(now);
 }
 
 void io_worker_state::no_extent(bool on_its_way, timestamp now) {
-  extents_.refused(on_its_way, now);
+  sizes_.wish().refused(on_its_way, now);
+  exchange_extents(now);
   serve(now);
   write_behind();
 }
@@ -97,6 +99,7 @@ io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_r
   r.fetch = fetch;
   r.deadline = now + std::min(work.patience, options_.deadline_max);
   r.pages = work.pages.items;
+  r.sizes = work.sizes.items;
   r.reply.resize(pages);
   r.frames.resize(pages, no_frame);
   asked_[owner] += pages;
@@ -128,14 +131,15 @@ result<io_worker_state::request_id> io_worker_state::fetch(owner_id owner, const
 }
 
 void io_worker_state::set_code(request& r, std::uint32_t position, errc code) {
-  r.reply[position] = {0, static_cast<std::uint32_t>(code), 0};
+  r.reply[position] = {0, static_cast<std::uint32_t>(code)};
   if (code == errc::stale)
     ++stats_.fenced;
 }
 
 void io_worker_state::give_frame(request& r, std::uint32_t position, frame_number f, bool promoted) {
   r.frames[position] = f;
-  r.reply[position] = {frames_.offset(f), 0, promoted ? 1U : 0U};
+  r.reply[position] = {frames_.offset(f), 0, static_cast<std::uint16_t>(promoted ? 1 : 0),
+                       static_cast<std::uint16_t>(frames_.size_of(f))};
 }
 
 errc io_worker_state::fetch_from_memory(request_id id, request& r, std::uint32_t position) {
@@ -190,7 +194,14 @@ void io_worker_state::start_read(request_id id, request& r, std::uint32_t positi
   r.frames[position] = f;
   ++r.reading;
   read_waiters_[f].push_back({id, position});
-  ask_for(io::operation::read, f, page.where, frames_.bytes(f), tag, r.deadline);
+  ask_for_read(f, page.where, tag, r.deadline);
+}
+
+frame_size io_worker_state::needed(const request& r, std::uint32_t position) const {
+  if (r.fetch)
+    return sizes_.of_stored(r.pages[position].where.slot);
+  const bool encoded = position < r.sizes.size() && r.sizes[position] == static_cast<std::uint8_t>(frame_size::encoded);
+  return encoded && sizes_.enabled() ? frame_size::encoded : frame_size::whole;
 }
 
 void io_worker_state::serve(timestamp now) {
@@ -223,10 +234,11 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
     if (r.fetch && transfers_.reads() >= options_.reads_max)
       return false;
     // Unused memory is taken before pages are evicted that may be requested again.
-    if (frames_.count(frame_state::free) == 0 && extents_.request_or_wait(now))
+    const auto size = needed(r, i);
+    if (waits_for_memory(size, now))
       return false;
-    const auto f = take_frame(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling);
-    if (f == no_frame && !has_all_frames(r)) {
+    const auto f = take_fitting(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling, size);
+    if (f == no_frame && !has_all_frames(r, size)) {
       short_of_ = r.short_of.size();
       return false;
     }
@@ -244,11 +256,14 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
   return true;
 }
 
-bool io_worker_state::has_all_frames(const request& r) const {
+bool io_worker_state::has_all_frames(const request& r, frame_size needed) const {
+  // Frames for encoded pages can become whole ones.
+  if (frames_.size() == 0 || (needed == frame_size::whole && frames_.extents(frame_size::encoded) > 0))
+    return false;
   std::unordered_set<frame_number> own(r.frames.begin(), r.frames.end());
   own.erase(no_frame);
   std::erase_if(own, [this](frame_number f) { return frames_.stays(f); });
-  return own.size() + frames_.staying() == frames_.size() && frames_.size() > 0;
+  return own.size() + frames_.staying() == frames_.size();
 }
 
 void io_worker_state::answer_if_done(request_id id) {
@@ -309,6 +324,8 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
     } else {
       frames_.filled(f);
       const auto sizes = io::sizes_of(frames_.bytes(f));
+      if (sizes.stored > 0)
+        sizes_.note(frames_.page(f).where.slot, size_for(sizes.stored));
       ++stats_.saved_pages;
       stats_.saved_payload_bytes += sizes.payload;
       stats_.saved_stored_bytes += sizes.stored;
@@ -395,6 +412,7 @@ void io_worker_state::tick(timestamp now) {
     return true;
   });
   to_write_.pass_time(now);
+  exchange_extents(now);
   write_behind();
   serve(now);
 }
@@ -404,6 +422,8 @@ io_stats io_worker_state::stats() const {
   out.in_flight = transfers_.size();
   out.frames = frames_.size();
   out.frame_bytes = options_.slot_bytes;
+  out.memory_bytes = frames_.bytes();
+  out.resident_bytes = frames_.resident_bytes();
   out.resident_pages = frames_.resident();
   out.memory_pages = frames_.staying();
   out.dirty_pages = frames_.count(frame_state::dirty) + frames_.count(frame_state::writing) - frames_.staying();
@@ -412,6 +432,7 @@ io_stats io_worker_state::stats() const {
   out.demotions = frames_.evicted();
   out.unasked_pages = frames_.held_back();
   out.extents = frames_.extents();
+  out.encoded_extents = frames_.extents(frame_size::encoded);
   out.scrub_passes = scrub_.passes();
   out.slab_slots = options_.slab_slots();
   out.memory_slots = options_.memory_slots;
@@ -422,6 +443,8 @@ std::string io_worker_state::check() const {
   if (auto bad = frames_.check(); !bad.empty())
     return bad;
   if (auto bad = ahead_.check(); !bad.empty())
+    return bad;
+  if (auto bad = sizes_.check(); !bad.empty())
     return bad;
   std::unordered_map<frame_number, std::uint32_t> pins;
   const auto count = [&](const std::vector<frame_number>& frames) {

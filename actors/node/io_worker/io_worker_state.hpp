@@ -2,7 +2,7 @@
 
 #include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/io_worker/emptying_run.hpp"
-#include "actors/node/io_worker/extent_wish.hpp"
+#include "actors/node/io_worker/frame_sizes.hpp"
 #include "actors/node/io_worker/frame_table.hpp"
 #include "actors/node/io_worker/pending_fills.hpp"
 #include "actors/node/io_worker/pin_table.hpp"
@@ -41,6 +41,8 @@ struct io_worker_options {
   /// How many slots of the slab the rank can count on, by which its memory is divided; 0: all.
   std::uint64_t expected_slab_slots = 0;
   std::uint64_t slot_bytes = 0;
+  /// The bytes of a frame for an encoded page, less than `slot_bytes`; 0: all frames are whole. Not with `whole_slots`.
+  std::uint64_t encoded_bytes = 0;
   /// Whether slots have to be written to their ends (`io::page_store_traits`).
   bool whole_slots = false;
   /// Pages live in memory only: there is no store, and nothing is written to disk.
@@ -146,8 +148,9 @@ public:
   struct page_check {
     std::uint64_t number = 0;
     page_ref page;
-    /// The offset from the start of the arena.
+    /// The offset from the start of the arena, and the bytes of the frame.
     std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
   };
 
   explicit io_worker_state(const io_worker_options& options);
@@ -155,7 +158,7 @@ public:
   // -- memory --
 
   /// Whether an extent is needed; `add_extent` or `no_extent` follows.
-  bool wants_extent() const noexcept { return extents_.requested(); }
+  bool wants_extent() const noexcept { return sizes_.wish().requested(); }
   void add_extent(const frame_table::extent& x, timestamp now);
   /// There is no extent now. The request is repeated a second later if the need remains. With `on_its_way` it is
   /// repeated soon, and until then no page is evicted instead.
@@ -267,7 +270,7 @@ public:
   /// Ends waits whose time has expired, and retries failed writes.
   void tick(timestamp now);
   /// Whether requests wait for an extent that is expected soon.
-  bool waits_for_extent() const noexcept { return extents_.on_its_way() && !queue_.empty(); }
+  bool waits_for_extent() const noexcept { return sizes_.wish().on_its_way() && !queue_.empty(); }
   /// Whether a timeout may expire, or a write is to be retried.
   bool needs_ticks() const noexcept { return !queue_.empty() || to_write_.any_failed(); }
 
@@ -296,6 +299,8 @@ private:
     bool fetch = false;
     timestamp deadline;
     std::vector<page_ref> pages;
+    /// Place: the size of the frame that each page needs, as `frame_size`; empty if all need whole ones.
+    std::vector<std::uint8_t> sizes;
     std::vector<page_frame> reply;
     /// The frame of each page, `no_frame` if it has none (yet); pinned for this request.
     std::vector<frame_number> frames;
@@ -320,13 +325,17 @@ private:
   /// Gives this code to all pages that still need a frame.
   void refuse_rest(request& r, errc code);
   void start_read(request_id id, request& r, std::uint32_t position, frame_number f);
+  /// The size of the frame that the page needs, as far as it is known.
+  frame_size needed(const request& r, std::uint32_t position) const;
+  /// Asks for a read of the page into its frame, of as many bytes as it has, as far as that is known.
+  void ask_for_read(frame_number f, const slot_ref& where, std::uint64_t tag, timestamp deadline);
   void set_code(request& r, std::uint32_t position, errc code);
   void give_frame(request& r, std::uint32_t position, frame_number f, bool promoted);
   /// Serves requests that wait for frames, in order.
   void serve(timestamp now);
   /// Serves one request as far as there are frames; returns whether it needs no more.
   bool serve(request_id id, request& r, timestamp now);
-  bool has_all_frames(const request& r) const;
+  bool has_all_frames(const request& r, frame_size needed) const;
   /// Whether the slot is beyond the slab.
   bool in_memory_only(slot_number slot) const noexcept { return slot >= options_.slab_slots(); }
   bool is_dead(owner_id owner) const noexcept;
@@ -348,7 +357,22 @@ private:
     if (!in_memory_only(frames_.page(f).where.slot))
       to_write_.add({f, frames_.turn(f)});
   }
-  frame_number take_frame(const page_ref& page, frame_state as);
+  frame_number take_frame(const page_ref& page, frame_state as, frame_size size);
+  /// Whether to wait for an extent before a frame for a page of this size is taken.
+  bool waits_for_memory(frame_size needed, timestamp now);
+  /// Takes a frame of this size or a larger one.
+  frame_number take_fitting(const page_ref& page, frame_state as, frame_size needed);
+  /// The size of the frame for a page with so many bytes of payload as it is stored.
+  frame_size size_for(std::uint64_t stored_bytes) const noexcept {
+    return io::slot_bytes(stored_bytes) <= options_.encoded_bytes ? frame_size::encoded : frame_size::whole;
+  }
+  /// The size of frames to look for: the one that is needed, or whole ones as long as there are no others.
+  frame_size best(frame_size needed) const noexcept;
+  /// Lets the two sizes of frames exchange extents.
+  void exchange_extents(timestamp now);
+  frame_sizes::report report_of(frame_size x) const;
+  /// The size that gives an extent to another rank.
+  frame_size giving_size() const;
   /// Processes evicted and dropped frames: shards are notified of dropped pages, and none of the frames counts as
   /// promoted ahead any more.
   void note_vacated();
@@ -374,7 +398,9 @@ private:
   void write_behind();
   void start_check(frame_number f);
   void written(frame_number f, errc code, timestamp now);
-  void end_of_read(frame_number f, errc code);
+  void end_of_read(const page_transfer& t, errc code);
+  /// The page is larger than assumed: those who wait for it wait for another frame.
+  void read_again(frame_number f);
   std::uint64_t begin_transfer(const page_transfer& x);
   /// Asks for a transfer that has begun: of these bytes, at the start of the frame.
   void ask_for(io::operation op, frame_number f, const slot_ref& where, std::span<std::byte> bytes, std::uint64_t tag,
@@ -429,7 +455,7 @@ private:
   std::vector<page_ref> dropped_out_;
   io_stats stats_;
   request_id last_request_ = 0;
-  extent_wish extents_;
+  frame_sizes sizes_;
   /// The number of frames that the first request waits for and that are not available now.
   std::size_t short_of_ = 0;
   emptying_run emptying_;

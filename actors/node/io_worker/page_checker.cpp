@@ -16,10 +16,10 @@ page_checker::behavior_type page_checker::make_behavior() {
 }
 
 errc page_checker::check(const check_item& item) const {
-  const auto slot = io::slot_bytes(options_.page_bytes);
-  if (item.offset > options_.memory.size() || options_.memory.size() - item.offset < slot)
+  if (item.offset > options_.memory.size() || options_.memory.size() - item.offset < item.bytes ||
+      item.bytes > io::slot_bytes(options_.page_bytes))
     return errc::out_of_range;
-  return io::verify_page(options_.memory.subspan(item.offset, slot),
+  return io::verify_page(options_.memory.subspan(item.offset, item.bytes),
                          {options_.ns, item.page.key, options_.rank, item.page.where, options_.page_bytes});
 }
 

@@ -17,6 +17,11 @@ double number(std::uint64_t x) {
   return static_cast<double>(x);
 }
 
+/// The bytes of frames that have pages, as far as they are known: frames have two sizes.
+std::uint64_t bytes_of_frames(const io_stats& x, std::uint64_t frames) {
+  return x.resident_pages == 0 ? 0 : frames * (x.resident_bytes / x.resident_pages);
+}
+
 // -- registry, allocator, io worker -----------------------------------------------------------------------------------
 
 void show(metrics_state& to, const registry_stats& r) {
@@ -70,8 +75,10 @@ void show(metrics_state& to, const rank_stats& x) {
   to.count("troupe_fenced_transfers_total", "Transfers of a slot's earlier owner that were refused.", rank,
            number(x.io.fenced));
   to.set("troupe_transfers_in_flight", "Reads and writes in progress.", rank, number(x.io.in_flight));
-  to.set("troupe_memory_bytes", "Memory assigned to the rank for pages.", rank, number(x.io.frames * x.io.frame_bytes));
+  to.set("troupe_memory_bytes", "Memory assigned to the rank for pages.", rank, number(x.io.memory_bytes));
   to.set("troupe_memory_extents", "Extents of the arena assigned to the rank.", rank, number(x.io.extents));
+  to.set("troupe_memory_encoded_extents", "Extents of the rank with frames for encoded pages, which have more of them.",
+         rank, number(x.io.encoded_extents));
   to.count("troupe_memory_extents_returned_total", "Extents that the rank returned for other ranks.", rank,
            number(x.io.returned_extents));
   const auto frames = [&](const char* name, std::uint64_t value) {
@@ -85,7 +92,7 @@ void show(metrics_state& to, const rank_stats& x) {
   frames("orphaned", x.io.orphaned_frames);
   to.set("troupe_memory_pinned_frames", "Frames in memory that a client may access.", rank, number(x.io.pinned_frames));
   to.set("troupe_memory_dirty_bytes", "Pages in memory that are still to be written.", rank,
-         number(x.io.dirty_pages * x.io.frame_bytes));
+         number(bytes_of_frames(x.io, x.io.dirty_pages)));
   to.count("troupe_memory_hits_total", "Pages fetched that were in memory.", rank, number(x.io.memory_hits));
   to.count("troupe_promoted_pages_total", "Pages read from the slab into memory.", rank, number(x.io.read_pages));
   to.count("troupe_demoted_pages_total", "Pages dropped from memory that remain in the slab.", rank,
@@ -99,7 +106,7 @@ void show(metrics_state& to, const rank_stats& x) {
            number(x.io.scrub_unsound_pages));
   to.count("troupe_scrub_passes_total", "Complete passes of the scrub over the slab.", rank, number(x.io.scrub_passes));
   to.set("troupe_memory_unasked_bytes", "Pages in memory only that are not written until they are requested again.",
-         rank, number(x.io.unasked_pages * x.io.frame_bytes));
+         rank, number(bytes_of_frames(x.io, x.io.unasked_pages)));
   to.count("troupe_dropped_pages_total",
            "Pages dropped from memory unwritten: not requested again, or without room beyond the slab.", rank,
            number(x.io.dropped_pages));

@@ -64,7 +64,7 @@ result<remote_job> remote_state::begin(const frame_request& x, bool fetch) {
   auto& made = jobs_[job];
   made.fetch = made.what.fetch = fetch;
   made.what.pages = x.pages.items;
-  made.what.offsets.resize(x.pages.size());
+  made.what.places.resize(x.pages.size());
   for (std::size_t i = 0; i < x.pages.size(); ++i) {
     made.what.frames.push_back(free_.back());
     free_.pop_back();
@@ -154,7 +154,10 @@ void remote_state::on_frames(remote_job job, const result<frame_reply>& reply, t
       release(x.what.frames[i]);
       continue;
     }
-    x.what.offsets[i] = notified.offset;
+    x.what.places[i] = notified;
+    // Its frame is a whole one. A page that is to be saved has to fit into the arena's.
+    if (x.fetch)
+      notified.size = static_cast<std::uint16_t>(frame_size::whole);
     notified.offset = x.what.frames[i] * options_.slot_bytes;
     x.moving.push_back(i);
   }
@@ -185,7 +188,8 @@ void remote_state::send_next(timestamp now) {
       return;
     remote_order order{queue_.front(), x.fetch ? io::remote_direction::put : io::remote_direction::get, {}};
     for (const auto i : x.moving)
-      order.pages.push_back({x.what.offsets[i], x.what.frames[i] * options_.slot_bytes});
+      order.pages.push_back(
+          {x.what.places[i].offset, x.what.frames[i] * options_.slot_bytes, bytes_of(x.what.places[i])});
     if (under_way_++ == 0)
       last_progress_ = now;
     bytes_under_way_ += bytes_of(x);
@@ -217,7 +221,7 @@ void remote_state::on_checked(remote_job job, const result<io_reply>& verdicts) 
     code = code_of(verdicts ? code_at(verdicts->results, i) : errc::internal);
     const bool sound = code == code_of(errc::ok);
     ++(sound ? counts_.got_pages : counts_.got_failures);
-    counts_.got_bytes += sound ? options_.slot_bytes : 0;
+    counts_.got_bytes += sound ? bytes_of(x.what.places[x.moving[i]]) : 0;
   }
   send_fill(job, x);
 }
@@ -274,7 +278,7 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
     x.at = open_job::step::checking;
     check_order order;
     for (const auto i : x.moving)
-      order.items.items.push_back({x.what.pages[i], x.what.offsets[i]});
+      order.items.items.push_back({x.what.pages[i], x.what.places[i].offset, bytes_of(x.what.places[i])});
     emit(remote_check{job, std::move(order)});
   } else {
     counts_.got_failures += x.moving.size();

@@ -18,8 +18,9 @@
 namespace troupe {
 
 struct remote_options {
-  /// The size of a frame, at both ends.
+  /// The size of a frame, at both ends; and of one of the arena for encoded pages, 0 if there are none.
   std::uint64_t slot_bytes = 0;
+  std::uint64_t encoded_bytes = 0;
   /// The bytes that may move at once; one batch is always allowed.
   std::uint64_t window_bytes = 0;
   /// The client is lost when, for this time, no transfer in progress ends and no byte of one moves.
@@ -42,6 +43,8 @@ struct remote_order {
   struct page {
     std::uint64_t here = 0;
     std::uint64_t there = 0;
+    /// The bytes of the frame here; the client's has no fewer.
+    std::uint64_t bytes = 0;
 
     friend bool operator==(const page&, const page&) = default;
   };
@@ -174,9 +177,9 @@ private:
     bool fetch = false;
     /// The pin at the io worker; 0 for a fetch, whose pin there has ended already.
     pin_number arena = 0;
-    /// The client's frames of the request (`none` where it has no frame), and their offsets in the arena.
+    /// The client's frames of the request (`none` where it has no frame), and the places of their pages in the arena.
     std::vector<frame> frames;
-    std::vector<std::uint64_t> offsets;
+    std::vector<page_frame> places;
     std::vector<page_ref> pages;
   };
   struct open_job {
@@ -195,6 +198,10 @@ private:
 
   result<remote_job> begin(const frame_request& x, bool fetch);
   std::uint64_t bytes_of(const open_job& x) const noexcept { return x.moving.size() * options_.slot_bytes; }
+  /// The bytes of a frame of the arena.
+  std::uint64_t bytes_of(const page_frame& x) const noexcept {
+    return x.is_encoded() ? options_.encoded_bytes : options_.slot_bytes;
+  }
   void release(frame& x);
   void release_all(pin& x);
   void send_next(timestamp now);

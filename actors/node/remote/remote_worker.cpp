@@ -155,7 +155,7 @@ void remote_worker::perform(const remote_order& x) {
   moves.reserve(x.pages.size());
   std::uint64_t saved = 0;
   for (const auto& page : x.pages) {
-    auto here = parts_.extents->memory().subspan(page.here, parts_.options.slot_bytes);
+    auto here = parts_.extents->memory().subspan(page.here, page.bytes);
     // What is behind the page belongs to an earlier one, which may be of another rank or namespace.
     if (x.direction == io::remote_direction::put)
       here = here.first(io::used_bytes(here));

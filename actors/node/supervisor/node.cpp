@@ -341,7 +341,8 @@ void node::welcome_elsewhere(client& x, std::size_t ns, attach_reply& reply) {
   reply.arena.elsewhere = true;
   reply.arena.movers.items = host_addresses();
   const auto page_bytes = reply.ns.geometry.page_bytes();
-  const remote_options how{io::slot_bytes(page_bytes), options_->remote.window_bytes, options_->remote.stall_time};
+  const remote_options how{io::slot_bytes(page_bytes), io::encoded_slot_bytes(page_bytes),
+                           options_->remote.window_bytes, options_->remote.stall_time};
   for (const auto& rank : children_.ranks()) {
     if (rank.ns != ns)
       continue;

@@ -80,6 +80,7 @@ rank_parts begin_rank(const config::node_config& options, const namespace_spec& 
   parts.extents = std::move(extents);
   auto& rules = parts.options;
   rules.slot_bytes = io::slot_bytes(parts.page_bytes);
+  rules.encoded_bytes = io::encoded_slot_bytes(parts.page_bytes);
   rules.deadline_max = options.io.deadline;
   rules.batch_pages_max = options.io.max_batch_pages;
   rules.pinned_bytes_max = pinned_bytes_max(options, parts.extents->info(), parts.page_bytes);
@@ -90,10 +91,12 @@ rank_parts begin_rank(const config::node_config& options, const namespace_spec& 
   return out;
 }
 
-/// The most pages that fit into all memory.
+/// The most pages that fit into all memory, if all of them can be encoded.
 std::uint64_t frames_max(const io_worker_parts& parts) {
   const auto& arena = parts.extents->info();
-  return arena.bytes / arena.extent_bytes * (arena.extent_bytes / parts.options.slot_bytes);
+  const auto& rules = parts.options;
+  return arena.bytes / arena.extent_bytes *
+         (arena.extent_bytes / (rules.encoded_bytes > 0 ? rules.encoded_bytes : rules.slot_bytes));
 }
 
 void keep_in_memory(rank_parts& out) {
@@ -209,6 +212,9 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
     out.memory_slots = std::min(frames_max(parts) / ranks + 1, std::numeric_limits<slot_number>::max() - traits.slots);
   rules.slots = traits.slots + out.memory_slots;
   rules.whole_slots = traits.whole_slots;
+  // A slot is read to its end, and a frame for encoded pages has less room.
+  if (rules.whole_slots)
+    rules.encoded_bytes = 0;
   rules.memory_slots = out.memory_slots;
   rules.expected_slab_slots = out.growth ? std::max<std::uint64_t>(traits.slots / ranks, 1) : traits.slots;
   rules.write_eagerly = options.memory.write_back != "on_eviction";
