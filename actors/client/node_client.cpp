@@ -87,6 +87,8 @@ result<void> node_client::add_rank(rank_memory memory) {
   copies.remote_bytes = options_.transfer.remote_bytes;
   const auto& encoding = options_.transfer.encoding;
   copies.encodes = encoding == "bf16" || (encoding == "auto" && memory.encodes_fast);
+  how.encoded_frames = copies.encodes;
+  how.expects_encoding = ns.dtype == "bfloat16";
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
   auto made =

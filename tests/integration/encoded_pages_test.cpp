@@ -126,4 +126,36 @@ TEST_CASE("clients on other hosts save and load encoded pages") {
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("memory holds more encoded pages than pages as they are") {
+  const scratch_directory scratch;
+  auto config = node_config(scratch.path(), {.page_bytes = 262144, .slots = 64});
+  for (auto& rank : config["storage"]["ranks"])
+    rank["slab_bytes"] = 0;
+  config["registry"]["durability"] = "none";
+  config["memory"]["bytes"] = std::uint64_t{64} << 20U;
+  config["http"] = {{"enabled", true}, {"port", 0}};
+  serving_node node(write_config(scratch.path(), config));
+  std::vector<std::vector<std::uint64_t>> requests;
+  constexpr std::uint64_t each = 20;
+  constexpr std::uint64_t count = 14;
+  for (std::uint64_t i = 0; i < count; ++i)
+    requests.push_back(ids(1 + i * each, each));
+  const auto trace = write_trace(scratch / "trace", requests);
+  const auto slot = io::slot_bytes(262144);
+  REQUIRE(count * each > (std::uint64_t{64} << 20U) / slot);
+  CHECK(run_replay(scene::play(node.address(), trace, "bf16")).count("saved_pages") == count * each);
+  check_loaded(run_replay(scene::play(node.address(), trace, "bf16")), count * each);
+  // Others read the same pages, and pages as they are find room where encoded ones were.
+  check_loaded(run_replay(scene::play(node.address(), trace, "raw")), count * each);
+  CHECK(sum_of_metric(node, "troupe_memory_encoded_extents") > 0);
+  for (auto& request : requests)
+    for (auto& id : request)
+      id += 10'000;
+  const auto others = write_trace(scratch / "others", requests);
+  const auto raw = run_replay(scene::play(node.address(), others, "raw"));
+  CHECK(raw.count("verify_failures") == 0);
+  CHECK(raw.count("saved_pages") > 0);
+  CHECK(node.stop() == 0);
+}
+
 } // namespace encoded_pages_test

@@ -80,7 +80,7 @@ struct device {
     return stored->encoding;
   }
 
-  static inline const kv_geometry geometry{1, 2, 2, 64, 2, 16, {}};
+  static inline const kv_geometry geometry{1, 2, 2, 512, 2, 16, {}};
   static inline const std::uint64_t page_bytes = geometry.page_bytes();
   static inline const std::uint64_t slot_bytes = io::slot_bytes(page_bytes);
 
@@ -117,8 +117,8 @@ TEST_CASE("copy engine: an engine that does not encode reads encoded pages", "[c
   device from(true);
   from.save(device::items(0, 1));
   device to(false);
-  const auto values = std::vector(from.memory.begin(), from.memory.begin() + static_cast<std::ptrdiff_t>(16384));
-  REQUIRE(values.size() >= device::page_bytes);
+  const auto values =
+      std::vector(from.memory.begin(), from.memory.begin() + static_cast<std::ptrdiff_t>(device::page_bytes));
   std::ranges::copy(from.frame(0), to.frame(0).begin());
   std::ranges::fill(to.memory, std::byte{0xa5});
   CHECK(to.load(device::item(0, 0)) == errc::ok);
@@ -141,6 +141,47 @@ TEST_CASE("copy engine: an encoded page of an impossible length is corrupt, and 
   const auto now = d.memory;
   CHECK(d.load(device::item(0, 0)) == errc::corrupt);
   CHECK(d.memory == now);
+}
+
+TEST_CASE("copy engine: pages in frames for encoded pages are encoded in any case, and others are not stored",
+          "[copy_engine_state][encoding]") {
+  // Also where the engine would not encode pages by itself.
+  const bool encodes = GENERATE(true, false);
+  const bool fits = GENERATE(true, false);
+  device d(encodes, fits ? value_kind::normal : value_kind::random_bits);
+  const auto small = io::encoded_slot_bytes(device::page_bytes);
+  REQUIRE(small > 0);
+  std::ranges::fill(d.arenas->memory()->bytes(), std::byte{7});
+  auto items = device::items(0, 12);
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    items[i].frame_offset = i * small;
+    items[i].frame = static_cast<std::uint32_t>(frame_size::encoded);
+  }
+  items.push_back(device::item(20, 20));
+  const auto reply = d.state->gather({owner, items});
+  REQUIRE(reply);
+  const auto frame = [&](std::uint32_t i) { return d.arenas->memory()->bytes().subspan(i * small, small); };
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    CHECK(static_cast<errc>(reply->results[i]) == (fits ? errc::ok : errc::unsupported));
+    if (fits)
+      CHECK(io::verify_page(frame(i), d.identity(i)) == errc::ok);
+    else
+      CHECK(std::ranges::all_of(frame(i), [](std::byte x) { return x == std::byte{7}; }));
+  }
+  CHECK(static_cast<errc>(reply->results[12]) == errc::ok);
+  CHECK(std::ranges::count(reply->encoded, 1) == (fits ? 12 + (encodes ? 1 : 0) : 0));
+  if (!fits)
+    return;
+  const auto before = d.memory;
+  std::ranges::fill(std::span(d.memory).first(12 * device::page_bytes), std::byte{0xa5});
+  for (std::uint32_t i = 0; i < 12; ++i)
+    CHECK(d.load(items[i]) == errc::ok);
+  CHECK(d.memory == before);
+  // A page that does not end in its frame is corrupt.
+  io::seal_page(d.frame(20), d.identity(20));
+  auto cut = device::item(20, 20);
+  cut.frame = static_cast<std::uint32_t>(frame_size::encoded);
+  CHECK(d.load(cut) == errc::corrupt);
 }
 
 } // namespace copy_engine_encoding_test

@@ -25,7 +25,7 @@ copy_engine_state::copy_engine_state(const copy_engine_options& options, std::sh
                                      std::shared_ptr<const device_event_table> events)
     : options_(options), mover_(std::move(mover)), events_(std::move(events)),
       blocks_per_page_(mover_->cache().blocks_per_page), page_bytes_(mover_->cache().geometry.page_bytes()),
-      slot_bytes_(io::slot_bytes(page_bytes_)),
+      slot_bytes_(io::slot_bytes(page_bytes_)), encoded_slot_bytes_(io::encoded_slot_bytes(page_bytes_)),
       encodes_(options.encodes && codec::stored_bytes(page_encoding::bf16, page_bytes_) != 0) {}
 
 result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
@@ -206,8 +206,9 @@ result<void> copy_engine_state::prepare(work& job, const copy_order& order) {
 }
 
 std::span<std::byte> copy_engine_state::frame(const work& job, const copy_item& item) const {
-  return item.frame_offset % io::page_alignment == 0 ? job.memory->bytes(item.frame_offset, slot_bytes_)
-                                                     : std::span<std::byte>{};
+  const auto bytes = item.in_encoded_frame() ? encoded_slot_bytes_ : slot_bytes_;
+  return item.frame_offset % io::page_alignment == 0 && bytes > 0 ? job.memory->bytes(item.frame_offset, bytes)
+                                                                  : std::span<std::byte>{};
 }
 
 std::span<const std::uint32_t> copy_engine_state::further_blocks(const copy_order& order, std::size_t position) const {
@@ -224,12 +225,15 @@ void copy_engine_state::add_move(work& job, const copy_order& order, std::size_t
   auto& move = job.moves.emplace_back();
   move.block = item.block;
   move.further_blocks = further_blocks(order, position);
-  move.page = frame(job, item).data() + io::page_header_bytes;
+  const auto in = frame(job, item);
+  move.page = in.data() + io::page_header_bytes;
   move.page_bytes = page_bytes_;
+  if (item.in_encoded_frame())
+    move.encoding = page_encoding::bf16;
   // Sealing rewrites header and tail, so the mover may overwrite them. Extents are registered with the device
   // separately, so a write must not cross the start of an extent.
   move.spare_before = job.memory->begins_extent(item.frame_offset) ? 0 : io::page_header_bytes;
-  move.spare_behind = slot_bytes_ - io::page_header_bytes - page_bytes_;
+  move.spare_behind = in.size() - io::page_header_bytes - move.stored_bytes();
   job.positions.push_back(position);
 }
 
@@ -271,27 +275,42 @@ void copy_engine_state::add_whole_pages(work& job, const copy_order& order) cons
   }
 }
 
-encoding_choice::plan copy_engine_state::choose_encoding(work& job) {
+encoding_choice::plan copy_engine_state::choose_encoding(work& job, const copy_order& order) {
+  std::vector<block_move*> whole;
+  for (std::size_t i = 0; i < job.moves.size(); ++i)
+    if (order.items[job.positions[i]].in_encoded_frame())
+      job.moves[i].only_encoded = true;
+    else
+      whole.push_back(&job.moves[i]);
   if (!encodes_)
     return {};
   encoding_choice::plan out;
   {
     const std::lock_guard guard(mutex_);
-    out = choice_.next(job.moves.size());
+    out = choice_.next(whole.size());
   }
   for (std::size_t i = 0; i < out.pages; ++i)
-    job.moves[i].encoding = page_encoding::bf16;
+    whole[i]->encoding = page_encoding::bf16;
   return out;
 }
 
-void copy_engine_state::note_encoding(const work& job, const encoding_choice::plan& plan) {
+void copy_engine_state::note_encoding(work& job, const copy_order& order, const encoding_choice::plan& plan) {
+  std::size_t looked_at = 0;
   std::size_t stored = 0;
   std::size_t encoded = 0;
-  for (std::size_t i = 0; i < plan.pages; ++i)
-    if (job.reply.results[job.positions[i]] == ok_code) {
-      ++stored;
-      encoded += job.moves[i].encoding != page_encoding::raw ? 1 : 0;
+  for (std::size_t i = 0; i < job.moves.size(); ++i) {
+    const auto position = job.positions[i];
+    const bool is_stored = job.reply.results[position] == ok_code;
+    const bool is_encoded = is_stored && job.moves[i].encoding != page_encoding::raw;
+    if (is_encoded) {
+      job.reply.encoded.items.resize(order.items.size());
+      job.reply.encoded.items[position] = 1;
     }
+    if (order.items[position].in_encoded_frame() || looked_at++ >= plan.pages)
+      continue;
+    stored += is_stored ? 1 : 0;
+    encoded += is_encoded ? 1 : 0;
+  }
   const std::lock_guard guard(mutex_);
   choice_.note(plan, stored, encoded);
 }
@@ -310,10 +329,10 @@ result<copy_reply> copy_engine_state::gather(const copy_order& order) {
   if (auto ok = find_events(*job, order); !ok)
     return tl::unexpected(std::move(ok.error()));
   add_whole_pages(*job, order);
-  const auto plan = choose_encoding(*job);
+  const auto plan = choose_encoding(*job, order);
   if (auto done = carry_out(*job, move_direction::gather); !done)
     return tl::unexpected(std::move(done.error()));
-  note_encoding(*job, plan);
+  note_encoding(*job, order, plan);
   for (std::size_t i = 0; i < job->moves.size(); ++i)
     if (job->reply.results[job->positions[i]] == ok_code)
       seal(*job, order, i);

@@ -80,6 +80,7 @@ public:
 
   /// A save: gathers blocks into frames, and seals the pages. An item with a missing block (`null_block`) is
   /// out_of_range, because a stored page is always whole. So is one whose frame is not in a single extent of the arena.
+  /// One in a frame for encoded pages that has no encoding is `unsupported`: its caller needs a whole frame for it.
   /// Where the extent cannot be registered with the device, the item has that error.
   ///
   /// Returns one code per item, or why the order failed as a whole: `expired` for an attachment that has ended or not
@@ -151,9 +152,10 @@ private:
   result<work> begin(const copy_order& order);
   result<void> find_events(work& job, const copy_order& order) const;
   void add_whole_pages(work& job, const copy_order& order) const;
-  /// Decides how many pages of a save are encoded, the first ones, and learns from what became of them.
-  encoding_choice::plan choose_encoding(work& job);
-  void note_encoding(const work& job, const encoding_choice::plan& plan);
+  /// Decides how many pages of a save are encoded, the first ones in whole frames, and learns from what became of them.
+  /// Those in frames for encoded pages are encoded in any case.
+  encoding_choice::plan choose_encoding(work& job, const copy_order& order);
+  void note_encoding(work& job, const copy_order& order, const encoding_choice::plan& plan);
   void seal(const work& job, const copy_order& order, std::size_t move) const;
   void ended(owner_id owner);
   /// Registers all extents with frames of the order with the device, or sets the error of the items.
@@ -174,6 +176,7 @@ private:
   std::uint32_t blocks_per_page_ = 1;
   std::uint64_t page_bytes_ = 0;
   std::uint64_t slot_bytes_ = 0;
+  std::uint64_t encoded_slot_bytes_ = 0;
   bool encodes_ = false;
   /// Guards the members below, but not the arena itself. Lanes hold a reference to it for the time of an order, so a
   /// replaced arena lives until the last order that began with it has ended, and the device unregisters it after that.

@@ -211,7 +211,7 @@ errc coordinator_core::frame_code(const result<frame_reply>& reply, std::size_t 
 }
 
 copy_order coordinator_core::make_copy_order(const task& t, std::span<const std::uint32_t> positions,
-                                             std::span<const std::uint64_t> frame_offsets) const {
+                                             std::span<const page_frame> frames) const {
   const std::size_t each = options_.blocks_per_page;
   copy_order out;
   out.owner = binding_.owner;
@@ -221,7 +221,7 @@ copy_order coordinator_core::make_copy_order(const task& t, std::span<const std:
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto& p = t.pages[positions[i]];
     const auto blocks = std::span(t.blocks).subspan(positions[i] * each, each);
-    out.items.items.push_back(copy_item{p.key, p.where, frame_offsets[i], blocks.front()});
+    out.items.items.push_back(copy_item{p.key, p.where, frames[i].offset, blocks.front(), frames[i].size});
     out.further_blocks.items.insert(out.further_blocks.items.end(), blocks.begin() + 1, blocks.end());
   }
   return out;

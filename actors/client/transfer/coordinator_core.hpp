@@ -58,6 +58,10 @@ struct coordinator_options {
   bool one_order = false;
   /// The longest wait of a request for frames; shorter where the task ends before.
   duration frame_patience = task_time_max;
+  /// Save: pages may be placed in frames for encoded pages, where the copy engine stores them encoded.
+  bool encoded_frames = false;
+  /// With that: nearly all pages are expected to have an encoding.
+  bool expects_encoding = false;
   /// Save: a cancelled task also drops pages that are gathered and not published yet, for callers that cancel after
   /// they have reused their blocks.
   bool cancels_gathered = false;
@@ -152,6 +156,11 @@ protected:
     bool from_disk = false;
     /// Save: whether all bytes are in a frame. Then the blocks are not read again.
     bool gathered = false;
+    /// Save: whether the frame was one for encoded pages; whether the page has no encoding, and so needs a whole frame;
+    /// and whether it has to be placed again, when its frame has been given back.
+    bool in_encoded_frame = false;
+    bool needs_whole = false;
+    bool place_again = false;
   };
 
   /// The part of the work that a call belongs to, for the timing.
@@ -280,7 +289,7 @@ protected:
 
   /// The order to the copy engine for these pages, each in the frame at the same position.
   copy_order make_copy_order(const task& t, std::span<const std::uint32_t> positions,
-                             std::span<const std::uint64_t> frame_offsets) const;
+                             std::span<const page_frame> frames) const;
 
   /// Whether the answer of the io worker is that it accepts no more work now.
   template <class Reply>

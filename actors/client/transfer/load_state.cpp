@@ -199,7 +199,7 @@ void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) 
     found_room();
   std::vector<bad_page> bad;
   std::vector<std::uint32_t> wanted;
-  std::vector<std::uint64_t> offsets;
+  std::vector<page_frame> places;
   std::uint32_t pinned = 0;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
@@ -207,7 +207,7 @@ void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) 
     pinned += code == errc::ok ? 1 : 0;
     if (code == errc::ok && !t->pages[position].resolved) {
       wanted.push_back(position);
-      offsets.push_back(reply->frames[i].offset);
+      places.push_back(reply->frames[i]);
       t->pages[position].from_disk = reply->frames[i].promoted != 0;
       continue;
     }
@@ -224,7 +224,7 @@ void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) 
   if (wanted.empty()) {
     unpin(frames);
   } else {
-    load_scatter effect{0, make_copy_order(*t, wanted, offsets)};
+    load_scatter effect{0, make_copy_order(*t, wanted, places)};
     for (const auto i : wanted)
       t->pages[i].being_written = true;
     effect.call = begin_call(*t, phase::copy, now, std::move(wanted), std::move(frames));

@@ -94,6 +94,10 @@ void save_state::pump(timestamp now) {
     if (next.owner == nullptr)
       return;
     save_place effect{0, make_frame_request(*next.owner, next.positions, now)};
+    if (options().encoded_frames && frames_.encoded())
+      for (const auto i : next.positions)
+        effect.request.sizes.items.push_back(
+            static_cast<std::uint8_t>(next.owner->pages[i].needs_whole ? frame_size::whole : frame_size::encoded));
     const auto pages = static_cast<std::uint32_t>(next.positions.size());
     effect.call = begin_call(*next.owner, phase::io, now, std::move(next.positions), {0, pages, {}});
     outbox_.emplace_back(std::move(effect));
@@ -114,7 +118,7 @@ void save_state::on_place(call_id id, result<frame_reply> reply, timestamp now) 
     found_room();
   std::vector<std::uint32_t> without;
   std::vector<std::uint32_t> wanted;
-  std::vector<std::uint64_t> offsets;
+  std::vector<page_frame> places;
   std::uint32_t pinned = 0;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
@@ -124,7 +128,8 @@ void save_state::on_place(call_id id, result<frame_reply> reply, timestamp now) 
       resolve(*t, position, errc::timeout); // the timer may be late
     if (code == errc::ok && !t->pages[position].resolved) {
       wanted.push_back(position);
-      offsets.push_back(reply->frames[i].offset);
+      places.push_back(reply->frames[i]);
+      t->pages[position].in_encoded_frame = reply->frames[i].is_encoded();
       continue;
     }
     resolve(*t, position, code);
@@ -135,7 +140,7 @@ void save_state::on_place(call_id id, result<frame_reply> reply, timestamp now) 
   frames.pin = reply ? reply->pin : 0;
   frames.asked = std::move(what.positions);
   if (!wanted.empty()) {
-    save_gather effect{0, make_copy_order(*t, wanted, offsets)};
+    save_gather effect{0, make_copy_order(*t, wanted, places)};
     effect.call = begin_call(*t, phase::copy, now, std::move(wanted), std::move(frames));
     outbox_.emplace_back(std::move(effect));
   } else if (frames.pin != 0) {
@@ -149,14 +154,23 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
-  if (reply)
+  if (reply) {
     add_copy_time(*t, what, *reply, now);
+    const auto encoded = std::ranges::count(reply->encoded, std::uint8_t{1});
+    frames_.note(what.positions.size(), static_cast<std::size_t>(encoded));
+  }
   std::vector<std::uint32_t> failed;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
     const auto code = code_at(reply, i);
-    if (code == errc::ok && !t->pages[position].resolved) {
-      t->pages[position].gathered = true;
+    auto& p = t->pages[position];
+    if (code == errc::ok && !p.resolved) {
+      p.gathered = true;
+      continue;
+    }
+    if (code == errc::unsupported && p.in_encoded_frame && !p.resolved) {
+      // Its bytes have no encoding. Its slot stays, and it gets another frame when this one has been given back.
+      p.needs_whole = p.place_again = true;
       continue;
     }
     resolve(*t, position, code);
@@ -192,10 +206,20 @@ void save_state::on_fill(call_id id, result<io_reply> reply, timestamp now) {
     return;
   }
   leave_window(what.frames);
+  std::vector<std::uint32_t> again;
   std::vector<std::uint32_t> filled;
   std::vector<std::uint32_t> failed;
   for (std::size_t i = 0; i < what.frames.asked.size(); ++i) {
     const auto position = what.frames.asked[i];
+    if (std::exchange(t->pages[position].place_again, false)) {
+      if (reply && !t->pages[position].resolved) {
+        again.push_back(position);
+        continue;
+      }
+      resolve(*t, position, reply ? errc::cancelled : reply.error().code);
+      failed.push_back(position);
+      continue;
+    }
     if (!t->pages[position].gathered)
       continue; // dropped before
     const auto code = code_at(reply, i);
@@ -206,6 +230,7 @@ void save_state::on_fill(call_id id, result<io_reply> reply, timestamp now) {
     resolve(*t, position, code); // keeps an earlier result: a page reported as failed is not published
     failed.push_back(position);
   }
+  t->ready.insert(t->ready.begin(), again.begin(), again.end());
   if (!failed.empty())
     send_finish(*t, failed, false, now);
   if (!filled.empty())

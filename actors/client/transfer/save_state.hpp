@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/client/transfer/coordinator_core.hpp"
+#include "actors/client/transfer/frame_choice.hpp"
 
 #include <variant>
 
@@ -54,6 +55,9 @@ using save_effect =
 ///
 /// Frames are given back, filled or not, as soon as nothing is to be gathered into them any more.
 ///
+/// Where pages are encoded, they are placed in frames that have room for that only (`frame_choice`). A page whose bytes
+/// have no encoding is then placed again, in a whole frame.
+///
 /// A task may be cancelled, because its blocks will be reused: pages that are not in frames completely by then are
 /// never published. The others continue to their own result.
 class save_state : public coordinator_core {
@@ -99,6 +103,7 @@ private:
   void settle_all(task& t);
 
   std::vector<save_effect> outbox_;
+  frame_choice frames_{options().expects_encoding};
   /// Fills that the node has refused for lack of room: the timer repeats them.
   std::vector<save_fill> postponed_;
 };
