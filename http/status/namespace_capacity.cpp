@@ -18,7 +18,9 @@ rank_capacity capacity_of_rank(const rank_stats& x, std::uint64_t ranks, const r
   const auto page = std::max<std::uint64_t>(x.io.frame_bytes, 1);
   // Ranks share the arena, in whole extents.
   const auto extents = room.extent_bytes == 0 ? 0 : room.arena_bytes / room.extent_bytes;
-  const auto frames = extents * (room.extent_bytes / page) / ranks;
+  // Frames for encoded pages are smaller: it is assumed that pages to come are like those that are there.
+  const auto frame = x.io.frames == 0 ? page : std::max<std::uint64_t>(x.io.memory_bytes / x.io.frames, 1);
+  const auto frames = extents * (room.extent_bytes / frame) / ranks;
   if (x.io.slab_slots == 0)
     return {frames, page, "memory"};
   // A growing file has a number of slots that it can never fill if the disk space is shared by all such files.

@@ -86,7 +86,7 @@ tier_sums sums_of(const node_stats& stats) {
   tier_sums out;
   for (const auto& x : stats.ranks) {
     out.memory_pages += x.io.resident_pages;
-    out.memory_page_bytes += x.io.resident_pages * x.io.frame_bytes;
+    out.memory_page_bytes += x.io.resident_bytes;
     out.dirty_pages += x.io.dirty_pages;
     out.disk_pages += pages_on_disk(x);
     out.disk_page_bytes += pages_on_disk(x) * x.io.frame_bytes;
@@ -155,11 +155,11 @@ void append_rank(std::string& out, const status_report& x, const namespace_id& n
   append_slots(m.key("slots"), *known);
   json_members(m.key("memory"))
       .add("pages", known->io.resident_pages)
-      .add("bytes", known->io.resident_pages * known->io.frame_bytes)
+      .add("bytes", known->io.resident_bytes)
       .add("dirty_pages", known->io.dirty_pages)
       .add("memory_only_pages", known->io.memory_pages)
       .add("pinned_pages", known->io.pinned_frames)
-      .add("assigned_bytes", known->io.frames * known->io.frame_bytes)
+      .add("assigned_bytes", known->io.memory_bytes)
       .end();
   json_members(m.key("disk"))
       .add("pages", pages_on_disk(*known))

@@ -157,6 +157,11 @@ TEST_CASE("status: a namespace reports its capacity and the tier that bounds it"
   rank_stats in_memory;
   in_memory.io.frame_bytes = 3 * mebibyte;
   CHECK(capacity_of(ns, {&in_memory, &in_memory}, room) == namespace_capacity{40, 80, 240 * mebibyte, "memory"});
+  // Most frames may be smaller ones, for encoded pages.
+  auto encoded = in_memory;
+  encoded.io.frames = 60;
+  encoded.io.memory_bytes = 120 * mebibyte;
+  CHECK(capacity_of(ns, {&encoded, &encoded}, room).keys == 64);
   // A file of a client's namespace can grow as far as there is disk space for all of them.
   auto growing = in_slab;
   growing.slots.total = 4;
