@@ -22,7 +22,8 @@ class node:
     """A node that is not started yet. After a restart it has the same address and its stored data."""
 
     def __init__(self, program, directory, memory="256 MiB", disk="1 GiB", durability="strict", lmcache=False,
-                 remote=False, events=False):
+                 remote=False, events=False, more=None):
+        """`more`: further keys of the config by path, as "io.engine"; they win over the others."""
         self.program, self.directory = program, pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port, self.lmcache_port, self.process = free_port(), free_port() if lmcache else None, None
@@ -30,7 +31,7 @@ class node:
         self.events_endpoint = f"tcp://127.0.0.1:{free_port()}" if events else ""
         self.remote = remote
         self.config = self.directory / "node.json"
-        self.config.write_text(json.dumps({
+        self.settings = {
             "node_name": "engines",
             "data_dir": str(self.directory / "data"),
             "actors": {"host": "127.0.0.1", "port": self.port, "insecure": True, "make_namespaces": True},
@@ -41,7 +42,18 @@ class node:
             "memory": {"bytes": memory},
             "storage": {"disk_bytes": disk, "ranks": []},
             "registry": {"durability": durability},
-        }, indent=1))
+        }
+        self.configure(more or {})
+
+    def configure(self, more):
+        """Changes keys of the config, for the next start."""
+        for path, value in more.items():
+            *tables, name = path.split(".")
+            place = self.settings
+            for table in tables:
+                place = place.setdefault(table, {})
+            place[name] = value
+        self.config.write_text(json.dumps(self.settings, indent=1))
 
     @property
     def address(self):
@@ -52,10 +64,10 @@ class node:
     def socket_path(self):
         return str(self.directory / "data" / "troupe.sock")
 
-    def start(self):
+    def start(self, environment=None):
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen([self.program, "serve", "--config", str(self.config)],
-                                            stdout=subprocess.PIPE, stderr=log, text=True)
+                                            stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         readable, _, _ = select.select([self.process.stdout], [], [], START_SECONDS)
         line = self.process.stdout.readline() if readable else ""
         if not line or json.loads(line).get("event") != "ready":

@@ -1,0 +1,161 @@
+"""One case against one cache: its clients, its dice, its tally."""
+
+import pathlib
+import random
+import shutil
+import time
+
+from caches.cache import Identity
+from processes import ClientProcess
+from verdicts import CRASH, HANG, RIGHT, WRONG, NotRun, Stop, Tally
+
+
+class Trial:
+    def __init__(self, kind, directory, seed, short, patience, settings=None):
+        """`kind`: the class of the cache, see caches/cache.py; `short`: a reduced length."""
+        self.kind, self.directory, self.seed, self.short = kind, pathlib.Path(directory), seed, short
+        self.patience, self.settings = patience, dict(settings or {})
+        self.dice, self.tally, self.remarks = random.Random(seed), Tally(), []
+        self.caches, self.clients, self.used = [], [], {}
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+
+    # ------------------------------------------------------------------------------------------------- what is played
+
+    def length(self, short, full):
+        return short if self.short else full
+
+    def cache(self, name="cache", start=True, **settings):
+        """A cache with these settings (see caches/cache.py) in a directory of its own."""
+        made = self.kind(self.directory / name, {**settings, **self.settings})
+        made.patience = self.patience
+        self.caches.append(made)
+        self.used = {**self.used, **made.described()}
+        if start:
+            made.start()
+        return made
+
+    def client(self, cache, name=None, owner="engine", identity=None, extra=None):
+        """A client in a process of its own, connected. `owner`: whose facts it saves and expects."""
+        name = name or f"client {len(self.clients) + 1}"
+        log = self.directory / f"{name.replace(' ', '-')}.log"
+        made = ClientProcess(self.tally, name, log, self.patience, cache.python(), {**cache.environment(), **(extra or {})})
+        self.clients.append(made)
+        self.open(made, cache, owner, identity)
+        return made
+
+    def open(self, client, cache, owner="engine", identity=None):
+        """Connects a client, in the place of an earlier connection."""
+        # A call of the cache ends by its own limit, well before the patience of the trial.
+        client.call("open", cache.client_module, cache.where(), identity or Identity(), owner, self.seed,
+                    self.patience / 4)
+
+    def back(self, client):
+        """Waits until a client reaches the cache again. One that never does is a hang."""
+        deadline = time.monotonic() + self.patience
+        while not client.call("ready"):
+            if time.monotonic() > deadline:
+                self.tally.note(HANG, f"{client.name} does not reach the cache again within {self.patience:.0f} s")
+                raise Stop
+            time.sleep(0.05)
+
+    def save(self, client, chain, count, first=0):
+        """Saves pages and returns how many were saved. Saves that fail are no verdict: later loads are."""
+        outcomes = client.call("save", chain, first, count) or []
+        return sum(each is None for each in outcomes)
+
+    def must_save(self, client, chain, count, first=0):
+        """The same where nothing is in the way. `NotRun` if not all are saved, because then nothing is shown."""
+        outcomes = client.call("save", chain, first, count) or ["the save has failed"]
+        bad = [each for each in outcomes if each is not None]
+        if bad:
+            raise NotRun(f"{len(bad)} of {len(outcomes)} pages were not saved where nothing was in the way: {bad[0]}")
+
+    def load(self, client, chain, count, first=0):
+        """Loads pages, notes their verdicts, and returns how many were right."""
+        return self.note(client.call("load", chain, count, first) or [])
+
+    def note(self, outcomes):
+        for verdict, remark in outcomes:
+            self.tally.note(verdict, remark)
+        return sum(verdict == RIGHT for verdict, _ in outcomes)
+
+    def require_hits(self, right, wanted, what):
+        """A case in which nothing was found shows nothing."""
+        if right < wanted:
+            raise NotRun(f"{right} pages were found {what}, and the case needs {wanted} to show anything")
+
+    def together(self, clients, meanwhile=None, patience=None):
+        """Waits for clients that have begun a call. `meanwhile` is called again and again until all have answered."""
+        deadline = time.monotonic() + (patience or self.patience)
+        waiting = list(clients)
+        while waiting:
+            waiting = [each for each in waiting if each.busy and not each.answered()[0]]
+            if waiting and time.monotonic() > deadline:
+                for each in waiting:
+                    each.kill()
+                names = ", ".join(each.name for each in waiting)
+                self.tally.note(HANG, f"{names}: no end within {patience or self.patience:.0f} s")
+                raise Stop
+            if meanwhile is not None:
+                meanwhile()
+            if waiting:
+                time.sleep(0.005)
+
+    def until(self, client, condition):
+        """Takes the reports of a client that works until the condition holds, or its work has ended."""
+        deadline = time.monotonic() + self.patience
+        while client.busy and not condition():
+            if client.answered()[0]:
+                return
+            if time.monotonic() > deadline:
+                client.kill()
+                self.tally.note(HANG, f"{client.name}: no progress within {self.patience:.0f} s")
+                raise Stop
+            time.sleep(0.001)
+
+    @staticmethod
+    def pause(seconds):
+        """Lets time pass where that is what the case is about."""
+        time.sleep(seconds)
+
+    def remark(self, sentence):
+        """Something that the report says beside the verdict, such as a part that was not run."""
+        self.remarks.append(sentence)
+
+    # -------------------------------------------------------------------------------------------------------- the end
+
+    def check_alive(self):
+        for each in self.caches:
+            problem = each.died()
+            if problem:
+                self.tally.note(CRASH, problem)
+
+    def close(self):
+        for each in self.clients:
+            each.close()
+        for each in self.caches:
+            each.kill()
+
+    def play(self, case):
+        """Runs the case: the reason why it was not run, or None."""
+        try:
+            lacking = [each for each in case.needs if each not in self.kind.abilities]
+            if lacking:
+                return f"{self.kind.title} has no {', no '.join(lacking)}"
+            case.run(self)
+        except Stop:
+            pass
+        except NotRun as reason:
+            # What was seen until then counts.
+            self.check_alive()
+            if self.tally.verdict() in (HANG, CRASH, WRONG):
+                self.remark(str(reason))
+            else:
+                return str(reason)
+        finally:
+            self.check_alive()
+            self.close()
+        if not self.tally.of(RIGHT) and self.tally.verdict() not in (HANG, CRASH, WRONG):
+            return "no page was ever found, so nothing is shown"
+        return None
