@@ -135,7 +135,7 @@ class Trial:
         for each in self.clients:
             each.close()
         for each in self.caches:
-            each.kill()
+            each.close()
 
     def play(self, case):
         """Runs the case: the reason why it was not run, or None."""

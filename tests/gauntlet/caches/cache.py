@@ -33,9 +33,9 @@ class Identity:
     layers: int = 2
     block_tokens: int = 16
     page_bytes: int = PAGE_BYTES
-    # Not of the identity: the name of the engine's process, how long found pages stay leased (0: the default), and the
-    # number of pages that its memory has room for.
-    instance: str = "engine"
+    # Not of the identity: the instance id of the engine's process (empty: one that no other has), how long found pages
+    # stay leased (0: the default), and the number of pages that its memory has room for.
+    instance: str = ""
     lease_seconds: float = 0.0
     pool_pages: int = 256
 
@@ -62,10 +62,14 @@ class Cache:
     name, title = "cache", "This cache"
     abilities = frozenset()
     client_module = ""
-    # Eviction policies by name, and parts of an identity that its clients cannot name.
-    policies, unknown_parts = (), frozenset()
+    # Eviction policies by name, and parts of an identity in which its clients cannot differ, each with the reason.
+    policies, unknown_parts = (), {}
+    # Whether it is run at its safest settings instead of its defaults.
+    safest = False
+    # The shortest lease that its settings allow, in seconds; 0: any.
+    least_lease = 0.0
     # Settings in the terms of the cases, which every cache translates: `memory_pages`, `disk_pages` (0: no disk),
-    # `durability` ("none", "relaxed", "strict"), `eviction`.
+    # `durability` ("none", "relaxed", "strict"), `eviction`, `lease_seconds` where the server decides on it.
     SETTINGS = {"memory_pages": 512, "disk_pages": 0, "durability": "none", "eviction": ""}
 
     def __init__(self, directory, settings):
@@ -122,6 +126,10 @@ class Cache:
             return False
         self.process = None
         return True
+
+    def close(self):
+        """Ends it and removes what it has outside of its directory."""
+        self.kill()
 
     def died(self):
         """A sentence if the server has ended by itself."""

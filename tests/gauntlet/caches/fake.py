@@ -82,6 +82,7 @@ class Client:
         self.tag = tuple((each, getattr(identity, each)) for each in COMPARED if each != ignored)
         self.rank = 0 if where["defect"] == "one rank for all" else identity.rank
         self.checked = where["defect"] not in ("no checksum", "expired leases")
+        self.instance = identity.instance or f"process {os.getpid()}"
         self.link = self.memory = None
         self._connect()
 
@@ -89,7 +90,7 @@ class Client:
         self.link = multiprocessing.connection.Client(str(self.directory / "socket"))
         with open(self.directory / "memory", "rb") as file:
             self.memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        self.link.send(("hello", [(self.identity.instance, os.getpid())]))
+        self.link.send(("hello", [(self.instance, os.getpid())]))
         self.link.recv()
 
     def _call(self, what, pages):
@@ -120,7 +121,7 @@ class Client:
     def load(self, chain, first, count, limit):
         names = [self._name(chain, number) for number in range(first, first + count)]
         lease = self.identity.lease_seconds
-        answers = self._call("pin", [(name, self.rank, self.identity.instance, lease or 30.0) for name in names])
+        answers = self._call("pin", [(name, self.rank, self.instance, lease or 30.0) for name in names])
         firsts = [self._half(answer, 0) for answer in answers]
         time.sleep(lease)
         pages = [first + self._half(answer, 1) for first, answer in zip(firsts, answers)]
@@ -141,6 +142,7 @@ class Client:
             return "page", facts.POISON * self.identity.page_bytes
         if answer[0] != "slot":
             return answer
+        page = page[:self.identity.page_bytes]
         if self.checked and answer[2] not in (None, zlib.crc32(page)):
             return "miss", "damaged"
         return "page", page

@@ -173,6 +173,8 @@ class Store:
         known = self.entries.get(key)
         if known is not None and (known.memory is not None or known.disk is not None):
             return ("saved",)
+        if len(content) > PAGE_BYTES:
+            return ("error", "a page larger than a slot")
         self.worlds[name] = world
         entry = Entry(zlib.crc32(content))
         entry.memory = self.memory_slot()

@@ -19,7 +19,7 @@ class Client:
         self.base = ctypes.addressof(self.memory)
         self.lock, self.free = threading.Condition(), list(range(self.pages_in_pool))
         self.connection = _halves.connection({"address": where["address"].encode(),
-                                              "client_name": identity.instance.encode()})
+                                              "client_name": (identity.instance or "engine").encode()})
         piece = self.page_bytes // identity.layers
         views = [{"base": self.base + layer * piece, "bytes": len(self.memory) - layer * piece,
                   "block_stride": self.page_bytes} for layer in range(identity.layers)]

@@ -11,7 +11,7 @@ LEASE = 0.15
 
 
 def run(trial):
-    cache = trial.cache(memory_pages=128, disk_pages=0)
+    cache = trial.cache(memory_pages=128, disk_pages=0, lease_seconds=trial.kind.least_lease or LEASE)
     slow = trial.client(cache, "slow engine", identity=Identity(lease_seconds=LEASE))
     others = [trial.client(cache, f"other {number}") for number in range(2)]
     right = 0
@@ -25,7 +25,7 @@ def run(trial):
         for number, other in enumerate(others):
             other.begin("work", f"{trial.seed}/{turn}/{number}", [f"other {turn} {number} {n}" for n in range(8)], PAGES, 8)
         trial.together(others)
-        trial.pause(LEASE)
+        trial.pause(trial.kind.least_lease or LEASE)
         slow.signal(signal.SIGCONT)
         right += trial.note(slow.end() or [])
     trial.load(others[0], "other", 1)

@@ -6,11 +6,12 @@ from caches.cache import Identity
 from verdicts import WRONG
 
 PAGES = 8
+# `layers`: twice as many layers of half as many heads, as pipeline stages instead of tensor parallelism have them.
 OTHERS = {
-    "model": {"model": "model-b"}, "revision": {"revision": "r2"}, "dtype": {"dtype": "float8_e4m3"},
+    "model": {"model": "model-b"}, "revision": {"revision": "r2"}, "dtype": {"dtype": "float16"},
     "layout": {"layout": "HND"}, "hash_algorithm": {"hash_algorithm": "xxhash"}, "salt": {"salt": "tenant-b"},
     "block_tokens": {"block_tokens": 32}, "layers": {"layers": 4}, "world_size": {"world_size": 2},
-    "page_bytes": {"page_bytes": 32768}, "fp8 scales": {"dtype": "float8_e4m3", "layout": "NHD scales 2"},
+    "fp8": {"dtype": "float8_e4m3", "page_bytes": 8192}, "fp8 scales": {"dtype": "float8_e4m3", "layout": "NHD scales 2"},
     "adapter": {"salt": "lora-1"}, "draft model": {"model": "model-a draft", "layers": 1},
 }
 FIRSTS = {"fp8 scales": {"dtype": "float8_e4m3", "layout": "NHD scales 1"}}
@@ -21,9 +22,9 @@ def run(trial):
     engines, compared = [trial.client(cache, f"engine {number}") for number in (1, 2)], []
     for part, changes in OTHERS.items():
         one, two = Identity(**FIRSTS.get(part, {})), Identity(**changes)
-        unknown = trial.kind.unknown_parts & {name for name in changes if getattr(one, name) != getattr(two, name)}
+        unknown = [why for name, why in trial.kind.unknown_parts.items() if getattr(one, name) != getattr(two, name)]
         if unknown:
-            trial.remark(f"{part}: not run, {trial.kind.title} has no {', '.join(sorted(unknown))} in its interface")
+            trial.remark(f"{part}: not run, {unknown[0]}")
             continue
         compared.append(part)
         apart(trial, cache, engines, part, (one, two))
