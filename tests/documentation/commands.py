@@ -96,6 +96,14 @@ FILES = {
         run("build/release/examples/troupe-example-engine data/single",
             needs="build/release/examples/troupe-example-engine"),
     ],
+    "docs/gauntlet.md": [
+        *skip(ELSEWHERE + ": ctest gauntlet/troupe and gauntlet/self_test",
+              "scripts/gauntlet --short", "scripts/gauntlet --self-test"),
+        *skip(LONG, "scripts/gauntlet", "scripts/gauntlet --seed 7 --json report.json sessions 15"),
+        run("scripts/gauntlet --list", prints="failed-store"),
+        *skip(ENGINE, "scripts/engines vllm --install-only", "scripts/engines lmcache --install-only",
+              "scripts/gauntlet --against lmcache", "scripts/gauntlet --against lmcache --safest"),
+    ],
     "docs/handshake.md": [
         start("troupe serve --config node.json --set http.limits.connections=8192 "
               "--set http.limits.connections_per_address=8192"),

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Plays cases of the gauntlet against a cache, and prints the verdict of each.
 
-play.py [--against CACHE] [--safest] [--seed N] [--short] [--json FILE] [--patience SECONDS] [--list] [CASE…]
+play.py [--against CACHE] [--safest] [--seed N] [--short] [--json FILE] [--patience SECONDS] [--complete] [--list]
+        [CASE…]
 
 Ends with 0 if no case has seen a hang, a crash or a wrong byte, with 1 if one has, and with 3 if no case could be run.
 """
@@ -22,15 +23,16 @@ from case import all_cases, chosen  # noqa: E402
 from report import NOT_RUN, Report  # noqa: E402
 from trial import Trial  # noqa: E402
 
-# By name: the module of the cache.
-CACHES = {"troupe": "caches.troupe_node", "lmcache": "caches.lmcache_server", "offloading": "caches.offloading",
-          "simple": "caches.simple_offloading", "mooncake": "caches.mooncake_store", "hicache": "caches.hicache_file",
-          "fake": "caches.fake"}
+# By name: the module of the cache, and its class there.
+CACHES = {"troupe": ("troupe_node", "Cache"), "lmcache": ("lmcache_server", "Cache"),
+          "mooncake": ("mooncake_store", "Cache"), "offloading": ("offloading", "Cache"),
+          "simple": ("offloading", "Simple"), "hicache": ("offloading", "HiCache"), "fake": ("fake", "Cache")}
 PATIENCE = 120.0
 
 
 def kind_of(name):
-    return importlib.import_module(CACHES[name]).Cache
+    module, kind = CACHES[name]
+    return getattr(importlib.import_module(f"caches.{module}"), kind)
 
 
 def play(case, kind, directory, seed, short, patience, settings=None):
@@ -56,6 +58,7 @@ def arguments():
     parser.add_argument("--work", type=pathlib.Path,
                         help="a directory for servers, logs and pages, which is kept; otherwise one that is removed")
     parser.add_argument("--safest", action="store_true", help="the cache's safest settings instead of its defaults")
+    parser.add_argument("--complete", action="store_true", help="fail as well if a case was not run")
     parser.add_argument("--list", action="store_true", help="print the cases, and run none")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="numbers or names; all, if none is named")
     return parser
@@ -90,6 +93,8 @@ def main():
     if wanted.work is None:
         shutil.rmtree(work, ignore_errors=True)
     if report.bad():
+        return 1
+    if wanted.complete and report.not_run():
         return 1
     return 3 if all(each["verdict"] == NOT_RUN for each in report.results) else 0
 

@@ -146,8 +146,8 @@ class Trial:
             case.run(self)
         except Stop:
             pass
-        except NotRun as reason:
-            # What was seen until then counts.
+        except (NotRun, RuntimeError) as reason:
+            # What was seen until then counts. RuntimeError: a server that does not start.
             self.check_alive()
             if self.tally.verdict() in (HANG, CRASH, WRONG):
                 self.remark(str(reason))

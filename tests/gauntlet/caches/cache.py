@@ -55,6 +55,7 @@ ABILITIES = {
     "servers": "server process",
     "directories": "directory that two servers could share",
     "disk faults": "files on a disk that a test can make fail",
+    "engine": "experiments with a real engine on CPUs",
 }
 
 
@@ -100,6 +101,12 @@ class Cache:
 
     def where(self):
         """Picklable: how clients find it."""
+        raise NotImplementedError
+
+    @classmethod
+    def engine_command(cls, work):
+        """The command that plays experiments with a real engine, whose names follow, and its environment. `work`: a
+        directory for it. NotRun where the engine is not installed."""
         raise NotImplementedError
 
     def start(self, preload=None):

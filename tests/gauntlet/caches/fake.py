@@ -23,7 +23,7 @@ SAVE_PAUSE = 0.03
 
 class Cache(cache.Cache):
     name, title = "fake", "The cache of the self-test"
-    abilities = frozenset(cache.ABILITIES) - {"network"}
+    abilities = frozenset(cache.ABILITIES) - {"network", "engine"}
     client_module = "caches.fake"
     SETTINGS = {**cache.Cache.SETTINGS, "defect": ""}
     policies = ("lru",)

@@ -38,7 +38,7 @@ class Cache(cache.Cache):
                            "preloads", "servers", "directories", "disk faults", "eviction policies"))
     client_module = "caches.lmcache_client"
     policies, least_lease = ("LRU", "ARC"), 1.0
-    unknown_parts = {**{each: f"no key and no message of its protocol has the {each}"
+    unknown_parts = {**{each: "no key and no message of its protocol has this part"
                         for each in ("revision", "layout", "hash_algorithm")},
                      "block_tokens": "its pages have the same content for all block sizes"}
 

@@ -9,6 +9,7 @@ import sys
 import facts
 from caches import cache
 from processes import environment
+from verdicts import NotRun
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests" / "engines"))
@@ -18,6 +19,7 @@ import node as engines_node  # noqa: E402
 SLOT_BYTES = facts.PAGE_BYTES + engines_node.PAGE_HEADER
 MIB = 1 << 20
 LEAST_MEMORY = 4 * MIB
+VLLM = "0.32.0"
 ARENA = "/memfd:troupe-arena (deleted)"
 
 
@@ -54,6 +56,16 @@ class Cache(cache.Cache):
             return ""
         said = subprocess.run([program(), "--version"], capture_output=True, text=True, check=False).stdout.splitlines()
         return said[0].removeprefix("troupe ") if said else ""
+
+    @classmethod
+    def engine_command(cls, work):
+        base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        place = pathlib.Path(base) / "troupe" / "engines" / f"vllm-{VLLM}"
+        if not (place / "complete").exists():
+            raise NotRun(f"vLLM {VLLM} is not installed: scripts/engines vllm --install-only does that")
+        command = [str(place / "venv" / "bin" / "python"), "-B", str(ROOT / "tests" / "engines" / "play.py"),
+                   "--troupe", program(), "--library", library(), "--work", str(work)]
+        return command, {}
 
     def config(self):
         """Keys of the config for the settings. All else is the default, so that what users have is played."""
