@@ -47,6 +47,7 @@ def main():
     else:
         import event_experiments  # noqa: F401
         import hybrid_experiments  # noqa: F401
+        import speculative_experiments  # noqa: F401
         from experiments import experiments, gaps, lab, versions, wrong
 
     if arguments.list:

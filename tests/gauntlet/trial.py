@@ -5,7 +5,7 @@ import random
 import shutil
 import time
 
-from caches.cache import Identity
+from caches.cache import ABILITIES, Identity
 from processes import ClientProcess
 from verdicts import CRASH, HANG, RIGHT, WRONG, NotRun, Stop, Tally
 
@@ -140,9 +140,9 @@ class Trial:
     def play(self, case):
         """Runs the case: the reason why it was not run, or None."""
         try:
-            lacking = [each for each in case.needs if each not in self.kind.abilities]
+            lacking = [ABILITIES[each] for each in case.needs if each not in self.kind.abilities]
             if lacking:
-                return f"{self.kind.title} has no {', no '.join(lacking)}"
+                return f"the case needs a {', a '.join(lacking)}, which this program does not have for {self.kind.title}"
             case.run(self)
         except Stop:
             pass

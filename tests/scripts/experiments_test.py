@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "engines"))
 import engines  # noqa: E402
 import experiments  # noqa: E402
 import hybrid_experiments  # noqa: E402
+import speculative_experiments  # noqa: E402
 import lmcache_experiments  # noqa: E402
 import play  # noqa: E402
 import workplace  # noqa: E402
@@ -131,7 +132,9 @@ class fake_engine:
         return self.found
 
     def metrics(self):
-        out = {engines.HITS: self.found, "vllm:num_preemptions": 1}
+        # Its draft is worth less after a hit.
+        out = {engines.HITS: self.found, "vllm:num_preemptions": 1, speculative_experiments.DRAFT: 10,
+               speculative_experiments.ACCEPTED: 1 if self.found else 9}
         return {**out, "vllm:troupe_attached": 1} if world.attached else out
 
     def groups(self):
@@ -331,6 +334,7 @@ class Experiments(unittest.TestCase):
                 (experiments, "state-layers", "has started"),
                 (experiments, "own-process", "front-end's process"),
                 (experiments, "synchronous-loads", "beside forward passes"),
+                (experiments, "speculative-decoding", "of the draft is accepted after a hit"),
                 *((experiments, f"{kind.name}-{name}", reason) for kind in hybrid_experiments.KINDS for name, reason in (
                     ("damaged-pages", "damage was not met"),
                     ("abort", "has begun to load"),

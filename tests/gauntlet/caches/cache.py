@@ -46,16 +46,16 @@ ABILITIES = {
     "durable index": "index that survives a crash",
     "found": "lookup apart from a load",
     "leases": "lease whose duration a client chooses",
-    "ranks": "pages of several ranks under one key",
+    "ranks": "page of each of several ranks under one key",
     "damage in memory": "memory that a test can reach",
-    "damage on disk": "files that a test can damage",
+    "damage on disk": "file that a test can damage",
     "network": "client on another host",
     "eviction policies": "choice of eviction policies",
     "preloads": "process into which a test can load its faults",
     "servers": "server process",
     "directories": "directory that two servers could share",
-    "disk faults": "files on a disk that a test can make fail",
-    "engine": "experiments with a real engine on CPUs",
+    "disk faults": "disk that a test can make fail",
+    "engine": "real engine on CPUs",
 }
 
 

@@ -22,7 +22,8 @@ from free_ports import free_ports  # noqa: E402
 VERSION = "0.5.6"
 CHUNK_TOKENS = 16
 GIB = 1 << 30
-START_SECONDS = 300
+# Importing takes it half a minute of processor time.
+START_SECONDS = 900
 
 _numbers = itertools.count()
 
