@@ -1,5 +1,5 @@
-"""Experiments with speculative decoding: the KV cache has the layers of a draft model beside those of the model, and a hit
-brings both."""
+"""Experiments with speculative decoding: the KV cache has the layers of a draft model beside those of the model, and
+a hit brings both."""
 
 from experiments import FULL, experiment, external, require, require_equal, usual, wrong
 

@@ -34,7 +34,7 @@ def all_cases():
 
 
 def chosen(names):
-    """The cases of these numbers or names; all, if none is named. ValueError with a sentence if there is no such one."""
+    """The cases of these numbers or names; all, if none is named. ValueError with a sentence if there is none."""
     known = all_cases()
     if not names:
         return list(known.values())

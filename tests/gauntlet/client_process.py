@@ -1,5 +1,5 @@
-"""A client of a cache in a process of its own: what an engine does, on request of the trial. It judges the pages that it
-loads itself, because only a process that has the memory can see what is in it.
+"""A client of a cache in a process of its own: what an engine does, on request of the trial. It judges the pages
+that it loads itself, because only a process that has the memory can see what is in it.
 
 client_process.py DESCRIPTOR, a socket on which requests and answers are pickled.
 """
@@ -51,7 +51,9 @@ class Client:
         if kind != "page":
             return kind, content
         problem = facts.difference(self.wanted(chain, number), content)
-        return (RIGHT, "") if problem is None else (WRONG, f"page {number} of {chain}, loaded by {self.owner}, {problem}")
+        if problem is None:
+            return RIGHT, ""
+        return WRONG, f"page {number} of {chain}, loaded by {self.owner}, {problem}"
 
     def work(self, seed, chains, longest, rounds, saves=True):
         """What an engine does with prompts that come again: load what is there, compute and save the rest. Reports a

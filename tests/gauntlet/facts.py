@@ -1,5 +1,5 @@
-"""Facts: pages whose every byte follows from a seed, an owner, a prompt and a position, so that a wrong byte is seen and
-the page that it came from is named."""
+"""Facts: pages whose every byte follows from a seed, an owner, a prompt and a position, so that a wrong byte is seen
+and the page that it came from is named."""
 
 import hashlib
 import random

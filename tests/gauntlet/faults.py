@@ -1,4 +1,5 @@
-"""Faults that are loaded into a process: a wrong clock of the day, writes that fail, damaged data from sockets (faults.c)."""
+"""Faults that are loaded into a process: a wrong clock of the day, writes that fail, damaged data from sockets
+(faults.c)."""
 
 import mmap
 import pathlib

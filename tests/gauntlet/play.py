@@ -52,7 +52,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", choices=sorted(CACHES), default="troupe", help="the cache; troupe by default")
     parser.add_argument("--seed", type=int, help="of everything that is random; printed, and different without it")
-    parser.add_argument("--short", action="store_true", help="seconds for each case instead of minutes, one of them an hour")
+    parser.add_argument("--short", action="store_true", help="seconds for each case, not minutes and an hour")
     parser.add_argument("--json", type=pathlib.Path, help="a file for the report")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds after which a call hangs")
     parser.add_argument("--work", type=pathlib.Path,

@@ -29,8 +29,8 @@ def ended_by(code):
 
 
 class ClientProcess:
-    """A client that is told apart by its name. Answers that take too long are a hang, an end that the case did not ask
-    for is a crash; both are noted in the tally of the trial, and end the client."""
+    """A client with a name for the report. Answers that take too long are a hang, an end that the case did not ask for
+    is a crash; both are noted in the tally of the trial, and end the client."""
 
     def __init__(self, tally, name, log, patience, python=None, extra=None):
         self.tally, self.name, self.patience, self.busy, self.log = tally, name, patience, False, log

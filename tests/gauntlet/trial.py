@@ -39,7 +39,8 @@ class Trial:
         """A client in a process of its own, connected. `owner`: whose facts it saves and expects."""
         name = name or f"client {len(self.clients) + 1}"
         log = self.directory / f"{name.replace(' ', '-')}.log"
-        made = ClientProcess(self.tally, name, log, self.patience, cache.python(), {**cache.environment(), **(extra or {})})
+        more = {**cache.environment(), **(extra or {})}
+        made = ClientProcess(self.tally, name, log, self.patience, cache.python(), more)
         self.clients.append(made)
         self.open(made, cache, owner, identity)
         return made
@@ -142,7 +143,8 @@ class Trial:
         try:
             lacking = [ABILITIES[each] for each in case.needs if each not in self.kind.abilities]
             if lacking:
-                return f"the case needs a {', a '.join(lacking)}, which this program does not have for {self.kind.title}"
+                return (f"the case needs a {', a '.join(lacking)}, which this program does not have for "
+                        f"{self.kind.title}")
             case.run(self)
         except Stop:
             pass

@@ -8,7 +8,7 @@ A `Client` is made from what `Cache.where` returns and an `Identity`, and has:
   loaded into holds `facts.POISON` before, and is returned as it is after a load that was reported as done;
 - `found(chain, count, limit)`: the number of leading pages that the cache says it has; `close()`.
 
-`limit` are seconds. A chain is a prompt; page `number` of it has the key `facts.key(chain, number)`, whoever asks.
+`limit` are seconds. A chain is a prompt; page `number` of it has the key `facts.key(chain, number)` for all engines.
 """
 
 import dataclasses

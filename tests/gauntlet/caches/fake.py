@@ -1,5 +1,5 @@
-"""A small cache that is right as it stands, and wrong in one way if it is asked to be: it shows that each case can fail.
-The server is fake_server.py."""
+"""A small cache that is right as it stands, and wrong in one way if it is asked to be: it shows that each case can
+fail. The server is fake_server.py."""
 
 import mmap
 import multiprocessing.connection
@@ -111,7 +111,8 @@ class Client:
         return self.tag, facts.key(chain, number)
 
     def save(self, chain, first, pages, limit):
-        about = [(self._name(chain, number), self.rank, self.identity.world_size) for number in range(first, first + len(pages))]
+        names = [self._name(chain, number) for number in range(first, first + len(pages))]
+        about = [(name, self.rank, self.identity.world_size) for name in names]
         if self.where["defect"] == "half saved pages":
             self._call("half", [(*each, page[:len(page) // 2]) for each, page in zip(about, pages)])
             time.sleep(SAVE_PAUSE)

@@ -1,7 +1,7 @@
 """The server of the self-test's cache: pages in a memory that clients map, and behind it on a disk.
 
-fake_server.py DIRECTORY SETTINGS, as a dict in Python's notation. `defect` names the one thing that it does wrong; without
-one it is right, with no ambition beside that. Requests and answers are pickled tuples on DIRECTORY/socket.
+fake_server.py DIRECTORY SETTINGS, as a dict in Python's notation. `defect` names the one thing that it does wrong;
+without one it is right, with no ambition beside that. Requests and answers are pickled tuples on DIRECTORY/socket.
 """
 
 import ast

@@ -1,5 +1,5 @@
-"""LMCache's own multi-process server of PyPI, unchanged. Its clients speak its protocol (lmcache_client.py): pages lie in
-a shared memory, and with a disk in files of its adapter "fs"."""
+"""LMCache's own multi-process server of PyPI, unchanged. Its clients speak its protocol (lmcache_client.py): pages
+lie in a shared memory, and with a disk in files of its adapter "fs"."""
 
 import itertools
 import json

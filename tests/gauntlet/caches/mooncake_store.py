@@ -1,5 +1,5 @@
-"""Mooncake Store of PyPI (mooncake-transfer-engine-non-cuda), unchanged: its master, a process that lends memory to it, and
-clients over TCP. Keys have what vLLM's connector for it puts in them: model, world size, rank, salt, hash."""
+"""Mooncake Store of PyPI (mooncake-transfer-engine-non-cuda), unchanged: its master, a process that lends memory to
+it, and clients over TCP. Keys have what vLLM's connector for it puts in them: model, world size, rank, salt, hash."""
 
 import os
 import pathlib
@@ -66,8 +66,8 @@ class Cache(cache.Cache):
         return max(LEAST_BYTES, self.settings["memory_pages"] * facts.PAGE_BYTES)
 
     def described(self):
-        return {"master": " ".join(self.flags()) or "defaults", "segment_bytes": self.segment_bytes(), "protocol": "tcp",
-                **self.environment()}
+        return {"master": " ".join(self.flags()) or "defaults", "segment_bytes": self.segment_bytes(),
+                "protocol": "tcp", **self.environment()}
 
     def where(self):
         return {"master": f"127.0.0.1:{self.port}"}

@@ -8,8 +8,8 @@ class Cache(cache.Cache):
 
     @classmethod
     def missing(cls):
-        return ("it needs a GPU: vLLM for CPUs ends with \"CPU Offloading is currently only supported on CUDA-alike and "
-                "XPU GPUs\" (vllm/v1/kv_offload/cpu/spec.py, 0.32.0)")
+        return ("it needs a GPU: vLLM for CPUs ends with \"CPU Offloading is currently only supported on CUDA-alike "
+                "and XPU GPUs\" (vllm/v1/kv_offload/cpu/spec.py, 0.32.0)")
 
 
 class Simple(Cache):

@@ -13,8 +13,8 @@ def run(trial):
         if ability in trial.kind.abilities:
             part(trial)
         else:
-            trial.remark(f"{part.__name__.replace('_', ' ')}: not run, since pages of {trial.kind.title} are not there, or "
-                         "out of the reach of this program")
+            trial.remark(f"{part.__name__.replace('_', ' ')}: not run, since pages of {trial.kind.title} are not "
+                         "there, or out of the reach of this program")
 
 
 def in_memory(trial):

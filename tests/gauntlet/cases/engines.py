@@ -1,5 +1,5 @@
-"""Cases of reports about engines: experiments with vLLM itself on CPUs (tests/engines), in which every token and logprob
-is compared with those of a run without a cache. Each case plays a control as well, which must differ."""
+"""Cases of reports about engines: experiments with vLLM itself on CPUs (tests/engines), in which every token and
+logprob is compared with those of a run without a cache. Each case plays a control as well, which must differ."""
 
 import re
 import subprocess
@@ -26,8 +26,8 @@ def experiments(*names, short=1, also=""):
         seconds = SECONDS * len(chosen) // 4
         began = time.monotonic()
         try:
-            done = subprocess.run([*command, *chosen], env=environment(more), capture_output=True, text=True, check=False,
-                                  timeout=seconds)
+            done = subprocess.run([*command, *chosen], env=environment(more), capture_output=True, text=True,
+                                  check=False, timeout=seconds)
         except subprocess.TimeoutExpired:
             trial.tally.note(HANG, f"{', '.join(chosen)}: no end within {seconds} s")
             return

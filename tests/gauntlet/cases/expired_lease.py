@@ -23,7 +23,8 @@ def run(trial):
         trial.pause(trial.dice.random() * 0.01)
         slow.signal(signal.SIGSTOP)
         for number, other in enumerate(others):
-            other.begin("work", f"{trial.seed}/{turn}/{number}", [f"other {turn} {number} {n}" for n in range(8)], PAGES, 8)
+            prompts = [f"other {turn} {number} {n}" for n in range(8)]
+            other.begin("work", f"{trial.seed}/{turn}/{number}", prompts, PAGES, 8)
         trial.together(others)
         trial.pause(trial.kind.least_lease or LEASE)
         slow.signal(signal.SIGCONT)

@@ -22,7 +22,8 @@ def run(trial):
 
 
 def at_full(trial, policy, seconds):
-    cache = trial.cache(f"full {policy}".strip(), memory_pages=192, disk_pages=384, **({"eviction": policy} if policy else {}))
+    eviction = {"eviction": policy} if policy else {}
+    cache = trial.cache(f"full {policy}".strip(), memory_pages=192, disk_pages=384, **eviction)
     # Three namespaces, two of which have pages of other sizes where the cache allows that.
     identities = [Identity(), Identity(model="model-b"), Identity(model="model-c", layers=4)]
     engines = [trial.client(cache, f"{policy} engine {n}", identity=each, owner=f"engine {n}")

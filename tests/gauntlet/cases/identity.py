@@ -1,5 +1,5 @@
-"""Engines that differ in one part of what a page is shared pages: another block size, layout or dtype, other FP8 scales,
-another tenant, another adapter or draft model."""
+"""Engines that differ in one part of what a page is shared pages: another block size, layout or dtype, other FP8
+scales, another tenant, another adapter or draft model."""
 
 from case import Case
 from caches.cache import Identity
@@ -11,7 +11,8 @@ OTHERS = {
     "model": {"model": "model-b"}, "revision": {"revision": "r2"}, "dtype": {"dtype": "float16"},
     "layout": {"layout": "HND"}, "hash_algorithm": {"hash_algorithm": "xxhash"}, "salt": {"salt": "tenant-b"},
     "block_tokens": {"block_tokens": 32}, "layers": {"layers": 4}, "world_size": {"world_size": 2},
-    "fp8": {"dtype": "float8_e4m3", "page_bytes": 8192}, "fp8 scales": {"dtype": "float8_e4m3", "layout": "NHD scales 2"},
+    "fp8": {"dtype": "float8_e4m3", "page_bytes": 8192},
+    "fp8 scales": {"dtype": "float8_e4m3", "layout": "NHD scales 2"},
     "adapter": {"salt": "lora-1"}, "draft model": {"model": "model-a draft", "layers": 1},
 }
 FIRSTS = {"fp8 scales": {"dtype": "float8_e4m3", "layout": "NHD scales 1"}}
@@ -48,4 +49,5 @@ def apart(trial, cache, engines, part, identities):
 
 CASE = Case(5, "identity", "two engines on one cache that differ in one part of the identity",
             ("vllm#55904", "vllm#53495", "LMCache#4463", "LMCache#4247", "dynamo#14416", "sglang#37160"), run,
-            defects={f"ignores {part}": WRONG for part in ("model", "dtype", "layout", "salt", "block_tokens", "layers")})
+            defects={f"ignores {part}": WRONG
+                     for part in ("model", "dtype", "layout", "salt", "block_tokens", "layers")})

@@ -1,5 +1,5 @@
-"""An engine that was killed in the middle of a save left pages that were half of it, and its memory was used again while
-copies were still on the way."""
+"""An engine that was killed in the middle of a save left pages that were half of it, and its memory was used again
+while copies were still on the way."""
 
 from case import Case
 from verdicts import WRONG

@@ -1,5 +1,5 @@
-"""Retrieves that failed because pages had been evicted were reported as success, and engines went on with whatever was in
-their memory."""
+"""Retrieves that failed because pages had been evicted were reported as success, and engines went on with whatever
+was in their memory."""
 
 from case import Case
 from verdicts import WRONG
@@ -18,7 +18,8 @@ def run(trial):
             found += victim.call("found", prompt, PAGES) or 0
         # Between the lookup and the load, and while it runs, others need all of the memory.
         for number, other in enumerate(others):
-            other.begin("work", f"{trial.seed}/{turn}/{number}", [f"other {turn} {number} {n}" for n in range(8)], PAGES, 8)
+            prompts = [f"other {turn} {number} {n}" for n in range(8)]
+            other.begin("work", f"{trial.seed}/{turn}/{number}", prompts, PAGES, 8)
         right += trial.load(victim, prompt, PAGES)
         trial.together(others)
         trial.load(victim, prompt, PAGES)

@@ -9,7 +9,8 @@ PAGES, PROMPTS = 16, 6
 
 def run(trial):
     cache = trial.cache(memory_pages=512, disk_pages=1024, durability="strict")
-    ranks = [trial.client(cache, f"rank {n}", owner=f"rank {n}", identity=Identity(world_size=2, rank=n)) for n in (0, 1)]
+    ranks = [trial.client(cache, f"rank {n}", owner=f"rank {n}", identity=Identity(world_size=2, rank=n))
+             for n in (0, 1)]
     prompts = [f"prompt {number}" for number in range(PROMPTS)]
     # One rank alone makes no hit.
     trial.must_save(ranks[0], "of one rank", PAGES)

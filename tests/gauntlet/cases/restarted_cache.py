@@ -5,9 +5,9 @@ from verdicts import WRONG
 
 PAGES, PROMPTS = 16, 10
 PHASES = ("idle", "saving", "loading", "evicting", "starting")
-SETTINGS = ({"memory_pages": 96}, {"memory_pages": 256, "durability": "strict"}, {"disk_pages": 96}, {"disk_pages": 1024},
-            {"durability": "none"}, {"durability": "relaxed"}, {"eviction": "lru"}, {"eviction": "s3-fifo"},
-            {"eviction": "reuse"})
+SETTINGS = ({"memory_pages": 96}, {"memory_pages": 256, "durability": "strict"}, {"disk_pages": 96},
+            {"disk_pages": 1024}, {"durability": "none"}, {"durability": "relaxed"}, {"eviction": "lru"},
+            {"eviction": "s3-fifo"}, {"eviction": "reuse"})
 
 
 def run(trial):

@@ -1,4 +1,5 @@
-"""Users got answers with the content of other users' sessions, without an error, when sessions came back from the disk."""
+"""Users got answers with the content of other users' sessions, without an error, when sessions came back from the
+disk."""
 
 from case import Case
 from verdicts import WRONG
@@ -23,5 +24,5 @@ def run(trial):
             trial.load(engine, session, SHORT)
 
 
-CASE = Case(1, "sessions", "long and short sessions at once, through a small memory and the disk", ("LMCache#4385",), run,
-            needs=("disk",), defects={"foreign page": WRONG})
+CASE = Case(1, "sessions", "long and short sessions at once, through a small memory and the disk", ("LMCache#4385",),
+            run, needs=("disk",), defects={"foreign page": WRONG})

@@ -1,4 +1,5 @@
-"""Two servers on one directory, under one name, at one port: the second one took the memory or the files of the first."""
+"""Two servers on one directory, under one name, at one port: the second one took the memory or the files of the
+first."""
 
 from case import Case
 from verdicts import WRONG
