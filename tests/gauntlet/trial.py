@@ -10,6 +10,10 @@ from processes import ClientProcess
 from verdicts import CRASH, HANG, RIGHT, WRONG, NotRun, Stop, Tally
 
 
+# How often pages are saved that must be there.
+SAVES = 5
+
+
 class Trial:
     def __init__(self, kind, directory, seed, short, patience, settings=None):
         """`kind`: the class of the cache, see caches/cache.py; `short`: a reduced length."""
@@ -66,11 +70,16 @@ class Trial:
         return sum(each is None for each in outcomes)
 
     def must_save(self, client, chain, count, first=0):
-        """The same where nothing is in the way. `NotRun` if not all are saved, because then nothing is shown."""
-        outcomes = client.call("save", chain, first, count) or ["the save has failed"]
-        bad = [each for each in outcomes if each is not None]
-        if bad:
-            raise NotRun(f"{len(bad)} of {len(outcomes)} pages were not saved where nothing was in the way: {bad[0]}")
+        """The same where nothing is in the way. A cache may refuse for a moment, as while it moves memory to a new
+        namespace. `NotRun` if not all are saved then either, because nothing would be shown."""
+        for _ in range(SAVES):
+            outcomes = client.call("save", chain, first, count) or ["the save has failed"]
+            bad = [each for each in outcomes if each is not None]
+            if not bad:
+                return
+            self.remark(f"{len(bad)} of {len(outcomes)} pages were refused where nothing was in the way: {bad[0]}")
+            time.sleep(0.2)
+        raise NotRun(f"{len(bad)} of {len(outcomes)} pages were not saved where nothing was in the way: {bad[0]}")
 
     def load(self, client, chain, count, first=0):
         """Loads pages, notes their verdicts, and returns how many were right."""
