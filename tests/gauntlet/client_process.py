@@ -55,29 +55,29 @@ class Client:
             return RIGHT, ""
         return WRONG, f"page {number} of {chain}, loaded by {self.owner}, {problem}"
 
-    def work(self, seed, chains, longest, rounds, saves=True):
-        """What an engine does with prompts that come again: load what is there, compute and save the rest. Reports a
-        tally after each round."""
+    def work(self, seed, chains, longest, rounds, least=1):
+        """What an engine does with prompts of `least` to `longest` pages that come again: load what is there, compute
+        and save the rest. Reports a tally after each round."""
         dice = random.Random(seed)
         for _ in range(rounds):
-            chain, count, tally = dice.choice(chains), dice.randint(1, longest), Tally()
+            chain, count, tally = dice.choice(chains), dice.randint(least, longest), Tally()
             missing = []
             for number, (verdict, remark) in enumerate(self.load(chain, count)):
                 tally.note(verdict, remark)
                 if verdict in (MISS, ERROR):
                     missing.append(number)
-            if missing and saves:
+            if missing:
                 self.save(chain, missing[0], count - missing[0])
             with self.lock:
                 self.link.send(("progress", tally))
 
-    def threads(self, seed, shares, longest, rounds):
+    def threads(self, seed, shares, longest, rounds, least=1):
         """`work` on several threads, one for each list of prompts."""
         failures = []
 
         def one(number, chains):
             try:
-                self.work(f"{seed}/{number}", chains, longest, rounds)
+                self.work(f"{seed}/{number}", chains, longest, rounds, least)
             except BaseException:
                 failures.append(traceback.format_exc())
 

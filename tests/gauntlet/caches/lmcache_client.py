@@ -26,18 +26,19 @@ class Client:
         # Engines of the same name have the same number.
         name = f"{identity.instance or os.getpid()} {identity.rank}"
         self.instance = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-        self.wire = self.pool = None
+        self.wire = self.pool = self.shape = self.dtype = None
         self._connect(30)
 
     def _connect(self, limit):
         self.wire = wire.client(self.where["port"], limit)
         one, chunk = self.identity, self.where["chunk"]
         size = 1 if one.dtype.startswith("float8") else 2
+        hidden = one.page_bytes // (one.layers * chunk * size * PLANES)
+        self.shape, self.dtype = [one.layers, chunk, hidden], "float8_e4m3fn" if size == 1 else one.dtype
         said = self.wire.call(REGISTER, {
             "instance_id": self.instance, "model_name": one.model, "world_size": one.world_size,
             "block_size": min(one.block_tokens, chunk), "num_layers": one.layers,
-            "hidden_dim_size": one.page_bytes // (one.layers * chunk * size * PLANES),
-            "dtype_str": "float8_e4m3fn" if size == 1 else one.dtype, "use_mla": True, "num_physical_slots": chunk})
+            "hidden_dim_size": hidden, "dtype_str": self.dtype, "use_mla": True, "num_physical_slots": chunk})
         if not said["shm_name"]:
             raise RuntimeError("the server has no shared memory")
         with open(pathlib.Path("/dev/shm", said["shm_name"].lstrip("/")), "r+b") as file:
@@ -98,7 +99,7 @@ class Client:
         out = [("error", "prepare_retrieve answers false")] * (found - first)
         if prepared["success"]:
             slots = prepared["context"].get("slots", [])
-            out = [("page", bytes(self.pool[slot["offset"]:slot["offset"] + slot["length"]])) for slot in slots]
+            out = [self._page(slot) for slot in slots]
             out += [("error", "no place for it in the answer")] * (found - first - len(out))
             held = self.wire.call(COMMIT_RETRIEVE, key, self.instance)
             # LMCache's own worker does not look at this answer.
@@ -106,6 +107,13 @@ class Client:
                 out = [("error", "commit_retrieve answers false")] * (found - first)
         self.wire.call(wire.END_SESSION, request)
         return out + [("miss", "not found")] * (count - len(out))
+
+    def _page(self, slot):
+        """What lies in a place of the pool. The worker copies by the shape in the answer, and fails if that is not the
+        one of its own memory."""
+        if slot["length"] != self.identity.page_bytes or list(slot["shape"]) != self.shape or slot["dtype"] != self.dtype:
+            return "error", f"a page of another shape: {slot['shape']} {slot['dtype']}"
+        return "page", bytes(self.pool[slot["offset"]:slot["offset"] + slot["length"]])
 
     def _hits(self, chain, count, request, limit):
         """Chunks of the prefix that are found, and locked until they are retrieved."""

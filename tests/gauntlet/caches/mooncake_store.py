@@ -15,7 +15,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from free_ports import free_ports  # noqa: E402
 
 VERSION = "0.3.13.post1"
-START_SECONDS = 120
+START_SECONDS, SETTLE_SECONDS = 120, 1
 # It takes no less.
 LEAST_BYTES = 16 << 20
 
@@ -90,6 +90,11 @@ class Cache(cache.Cache):
                 raise RuntimeError(f"Mooncake does not start: {self.log_tail()}")
             time.sleep(0.05)
         (self.directory / "ready").unlink()
+        # The process with the memory is content with the master of another server at the same port.
+        time.sleep(SETTLE_SECONDS)
+        if problem := self.died():
+            self.kill()
+            raise RuntimeError(problem)
         return self
 
     def kill(self):
@@ -107,7 +112,7 @@ class Cache(cache.Cache):
         for what, each in (("master", self.process), ("process with the memory", self.storage)):
             code = each.poll() if each is not None else None
             if code is not None:
-                self.process = self.storage = None
+                self.kill()
                 return f"the {what} {ended_by(code)}: {self.log_tail()}"
         return None
 

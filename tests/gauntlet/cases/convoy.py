@@ -29,7 +29,7 @@ def run(trial):
 
 def at_once(trial, engines, prefix, each):
     for number, engine in enumerate(engines):
-        engine.begin("threads", f"{trial.seed}/{number}", [[prefix]] * each, PAGES, 2)
+        engine.begin("threads", f"{trial.seed}/{number}", [[prefix]] * each, PAGES, 2, PAGES)
     trial.together(engines)
 
 

@@ -2,6 +2,7 @@
 first."""
 
 from case import Case
+from caches.cache import Identity
 from verdicts import WRONG
 
 PAGES, PROMPTS = 12, 8
@@ -14,7 +15,7 @@ def run(trial):
 
 def sharing(trial, what):
     first = trial.cache(f"{what} one", memory_pages=128, disk_pages=512)
-    owner = trial.client(first, f"engine of {what} one", owner="engine 1")
+    owner = trial.client(first, f"engine of {what} one", owner="engine 1", identity=Identity(model="model-a"))
     prompts = [f"{what} {number}" for number in range(PROMPTS)]
     for prompt in prompts:
         trial.must_save(owner, prompt, PAGES)
@@ -24,14 +25,17 @@ def sharing(trial, what):
         return
     refusal = started(second)
     trial.remark(f"one {what}: {'the second server refuses to start' if refusal else 'both servers run'}")
+    other = None
     if refusal is None:
-        other = trial.client(second, f"engine of {what} two", owner="engine 2")
+        other = trial.client(second, f"engine of {what} two", owner="engine 2", identity=Identity(model="model-b"))
+        # Of another model: what it finds is its own.
         for prompt in prompts:
             trial.save(other, prompt, PAGES)
-        for prompt in prompts:
-            trial.load(other, prompt, PAGES)
         crowd(trial, other, what)
     crowd(trial, owner, what)
+    if other is not None:
+        for prompt in prompts:
+            trial.load(other, prompt, PAGES)
     right = sum(trial.load(owner, prompt, PAGES) for prompt in prompts)
     trial.require_hits(right, 1, f"by the first of two servers with one {what}")
 
