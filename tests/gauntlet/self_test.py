@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Shows that each case can fail: plays it against a small cache that is right, which must pass, and against the same
-cache with one defect after the other, each of which must get its verdict.
+"""Shows that each case can fail: plays it against a small cache that is right, which must pass; against one that keeps
+nothing, with which nothing is shown; and with one defect after the other, each of which must get its verdict.
 
 self_test.py [CASE…]
 """
@@ -16,9 +16,11 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from case import all_cases, chosen  # noqa: E402
 from play import kind_of, play  # noqa: E402
+from report import NOT_RUN  # noqa: E402
 from verdicts import BAD  # noqa: E402
 
 SEED = 20261129
+KEEPS_NOTHING = "keeps nothing"
 # For a cache without a defect: generous, for a busy machine. With one that hangs, this is how long it takes to see it.
 PATIENCE, PATIENCE_OF_HANGS = 60.0, 6.0
 AT_ONCE = 3
@@ -26,12 +28,12 @@ AT_ONCE = 3
 
 def outcomes(case, directory):
     """(defect, expected verdict, seen verdict, first remark) of each run of the case."""
-    runs = [("", None)] + list(case.defects.items())
+    runs = [("", None), (KEEPS_NOTHING, NOT_RUN), *case.defects.items()]
     for defect, expected in runs:
         patience = PATIENCE_OF_HANGS if expected == "hang" else PATIENCE
         place = directory / f"{case.number}-{defect.replace(' ', '-') or 'right'}"
         trial, not_run, _ = play(case, kind_of("fake"), place, SEED, True, patience, {"defect": defect})
-        seen = trial.tally.verdict()
+        seen = NOT_RUN if not_run else trial.tally.verdict()
         remarks = trial.tally.remarks.get(seen, [])
         yield defect, expected, seen, not_run or (remarks[0] if remarks else "")
 
@@ -40,7 +42,7 @@ def problems_of(case, directory):
     """Lines about the case, and whether something is not as it must be."""
     lines, failed = [], False
     for defect, expected, seen, remark in outcomes(case, directory):
-        well = seen == expected if defect else seen is not None and seen not in BAD and not remark.startswith("no page")
+        well = seen == expected if defect else seen not in (NOT_RUN, *BAD)
         failed |= not well
         what = f"with a defect ({defect}), expected {expected}" if defect else "right"
         lines.append(f"{'ok    ' if well else 'FAILED'} {case.number:2} {case.name:16} {what}: {seen}. {remark[:110]}")

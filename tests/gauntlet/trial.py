@@ -136,6 +136,7 @@ class Trial:
     # -------------------------------------------------------------------------------------------------------- the end
 
     def check_alive(self):
+        """Notes servers that have ended by themselves."""
         for each in self.caches:
             problem = each.died()
             if problem:

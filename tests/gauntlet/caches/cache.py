@@ -154,6 +154,8 @@ class Cache:
 
     def memory_bytes(self):
         """Private memory of the server, without what it shares with clients."""
+        if self.process is None:
+            return 0
         for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024

@@ -25,7 +25,7 @@ from facts import PAGE_BYTES  # noqa: E402
 # The parts of an identity that it compares.
 COMPARED = ("model", "revision", "dtype", "layout", "hash_algorithm", "salt", "world_size", "layers", "block_tokens",
             "page_bytes")
-# Evictions after which the stalling defect stalls.
+# Evictions after which it stalls or dies, if that is its defect.
 STALL_AFTER = 50
 
 
@@ -95,6 +95,8 @@ class Store:
             return slot
         if self.defect == "stalls when full" and self.evictions > STALL_AFTER:
             threading.Event().wait()
+        if self.defect == "dies when full" and self.evictions > STALL_AFTER:
+            os._exit(7)
         now = time.monotonic()
         for key, entry in self.entries.items():
             expired = self.defect == "expired leases" and all(end < now for end in entry.pins.values())
@@ -169,6 +171,8 @@ class Store:
             while time.time() < self.clock:
                 time.sleep(0.01)
             self.clock = time.time()
+        if self.defect == "keeps nothing":
+            return ("saved",)
         key = name, rank
         known = self.entries.get(key)
         if known is not None and (known.memory is not None or known.disk is not None):

@@ -111,7 +111,8 @@ class Client:
     def _page(self, slot):
         """What lies in a place of the pool. The worker copies by the shape in the answer, and fails if that is not the
         one of its own memory."""
-        if slot["length"] != self.identity.page_bytes or list(slot["shape"]) != self.shape or slot["dtype"] != self.dtype:
+        described = slot["length"], list(slot["shape"]), slot["dtype"]
+        if described != (self.identity.page_bytes, self.shape, self.dtype):
             return "error", f"a page of another shape: {slot['shape']} {slot['dtype']}"
         return "page", bytes(self.pool[slot["offset"]:slot["offset"] + slot["length"]])
 

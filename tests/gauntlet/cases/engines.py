@@ -10,8 +10,9 @@ from processes import environment
 from verdicts import CRASH, ERROR, HANG, RIGHT, WRONG, NotRun
 
 SECONDS = 3600
+GAP = r"logprobs of request \d+ differ by ([0-9.]+(?:e-?[0-9]+)?)"
 # Experiments allow less, which on a busy machine is not enough: requests then meet in other batches, whose sums are
-# rounded in another order. A page with other content changes logprobs by more than a hundred times of this.
+# rounded in another order. Damaged pages change tokens, as the controls show.
 ROUNDING = 1e-3
 # What tests/engines prints about a failed experiment, and what it means to a user.
 MEANINGS = ((r"differs? from token|logprobs of request|tokens of another|spoilt blocks make no difference", WRONG),
@@ -51,7 +52,7 @@ def note(trial, name, printed):
         return
     if re.search(r"not played|not for this version", line.group()):
         trial.remark(f"{name}: not run, {line.group().split('  ')[-1].strip()}")
-    elif (gap := re.search(r"logprobs of request \d+ differ by ([0-9.e+-]+)", line.group())) and float(gap[1]) < ROUNDING:
+    elif (gap := re.search(GAP, line.group())) and float(gap[1]) < ROUNDING:
         trial.tally.note(RIGHT)
         trial.remark(f"{' '.join(line.group().split())}; tokens are the same, and this is rounding")
     elif " FAILED " in line.group():

@@ -5,7 +5,7 @@ import time
 
 from case import Case
 from caches.cache import Identity
-from verdicts import CRASH, HANG
+from verdicts import CRASH, HANG, Stop
 
 PAGES = 24
 MIB = 1 << 20
@@ -35,6 +35,9 @@ def at_full(trial, policy, seconds):
             engine.begin("work", f"{trial.seed}/{rounds}/{number}", prompts, PAGES, 12)
         trial.together(engines)
         rounds += 1
+        trial.check_alive()
+        if trial.tally.of(CRASH):
+            raise Stop
         if rounds == WARM_UP:
             warm = cache.memory_bytes()
     grown = cache.memory_bytes() - warm
@@ -49,4 +52,4 @@ def at_full(trial, policy, seconds):
 
 CASE = Case(17, "full", "full to the last page, with each eviction policy and mixed namespaces",
             ("LMCache#4817", "LMCache#3187"), run, needs=("servers",),
-            defects={"stalls when full": HANG, "leaks": CRASH})
+            defects={"stalls when full": HANG, "dies when full": CRASH, "leaks": CRASH})
