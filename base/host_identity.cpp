@@ -1,13 +1,12 @@
 #include "base/host_identity.hpp"
 
-#include "base/unique_descriptor.hpp"
+#include "base/tcp_connect.hpp"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <ifaddrs.h>
 #include <memory>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <optional>
 #include <sys/socket.h>
 
@@ -35,12 +34,8 @@ interface_list interfaces() {
           }};
 }
 
-std::uint32_t address_of(const sockaddr* x) {
-  return ntohl(reinterpret_cast<const sockaddr_in*>(x)->sin_addr.s_addr);
-}
-
-constexpr bool is_loopback(std::uint32_t address) {
-  return address >> 24U == 127;
+std::optional<host_address> address_of(const ifaddrs& x) {
+  return x.ifa_addr == nullptr ? std::nullopt : host_address::of(*x.ifa_addr);
 }
 
 } // namespace
@@ -50,44 +45,37 @@ const std::string& host_identity() {
   return identity;
 }
 
-std::vector<std::uint32_t> host_addresses() {
-  std::vector<std::uint32_t> out;
+std::vector<host_address> host_addresses() {
+  std::vector<host_address> out;
   const auto all = interfaces();
   for (const auto* x = all.get(); x != nullptr; x = x->ifa_next)
-    if (x->ifa_addr != nullptr && x->ifa_addr->sa_family == AF_INET && !is_loopback(address_of(x->ifa_addr)))
-      out.push_back(address_of(x->ifa_addr));
+    if (const auto address = address_of(*x); address && !address->is_loopback() && !address->is_link_local())
+      out.push_back(*address);
   return out;
 }
 
-std::optional<std::uint32_t> address_towards(const std::string& host) {
-  addrinfo wanted{};
-  wanted.ai_family = AF_INET;
-  wanted.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), "9", &wanted, &found) != 0 || found == nullptr)
-    return std::nullopt;
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
-  const unique_descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in own{};
+result<host_address> address_towards(const std::string& host, std::uint16_t port, duration limit) {
+  const auto all = resolve_host(host, port);
+  if (!all)
+    return tl::unexpected<error>(all.error());
+  const auto connected = connect_to_any(*all, limit);
+  if (!connected)
+    return tl::unexpected<error>(connected.error());
+  sockaddr_storage own{};
   socklen_t length = sizeof own;
-  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
-    return std::nullopt;
-  return ntohl(own.sin_addr.s_addr);
+  auto* const name = reinterpret_cast<sockaddr*>(&own);
+  if (::getsockname(connected->get(), name, &length) != 0)
+    return tl::unexpected<error>(system_error(errno, "cannot read the address of a connection"));
+  const auto address = host_address::of(*name);
+  return address ? result<host_address>(*address) : fail(errc::unsupported, "neither an IPv4 nor an IPv6 address");
 }
 
-std::string interface_towards(const std::string& host) {
-  const auto source = address_towards(host);
+std::string interface_with(const host_address& address) {
   const auto all = interfaces();
-  for (const auto* x = all.get(); source && x != nullptr; x = x->ifa_next)
-    if (x->ifa_addr != nullptr && x->ifa_addr->sa_family == AF_INET && address_of(x->ifa_addr) == *source)
+  for (const auto* x = all.get(); x != nullptr; x = x->ifa_next)
+    if (address_of(*x) == address)
       return x->ifa_name;
   return {};
-}
-
-bool is_loopback_name(const std::string& host) {
-  const auto source = address_towards(host);
-  return source && is_loopback(*source);
 }
 
 } // namespace troupe

@@ -1,7 +1,10 @@
 #pragma once
 
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/host_address.hpp"
+
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,16 +14,15 @@ namespace troupe {
 /// does not provide it.
 const std::string& host_identity();
 
-/// The IPv4 addresses of this host except loopback ones, in host byte order.
-std::vector<std::uint32_t> host_addresses();
+/// The addresses of this host, IPv4 and IPv6, except loopback and link-local ones.
+std::vector<host_address> host_addresses();
 
-/// The IPv4 address from which this host sends to another one, given by name or IPv4 address. Nothing is sent.
-std::optional<std::uint32_t> address_towards(const std::string& host);
+/// The address by which this host reaches a listener, given by a name or an address: that of a connection, which is
+/// closed at once. So where the name has several addresses, it is one that works. Blocks for `limit` at most, and while
+/// the name is resolved. Errors: those of `resolve_host` and `connect_to_any`.
+result<host_address> address_towards(const std::string& host, std::uint16_t port, duration limit);
 
-/// The interface from which this host sends to another one, given by name or IPv4 address; empty where it is unknown.
-std::string interface_towards(const std::string& host);
-
-/// Whether the name is a name of this host's loopback interface.
-bool is_loopback_name(const std::string& host);
+/// The interface that has the address; empty where none has it.
+std::string interface_with(const host_address& address);
 
 } // namespace troupe

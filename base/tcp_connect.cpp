@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -93,6 +94,31 @@ void wait_for_one(std::vector<connecting>& tried, timestamp until) {
 
 std::string endpoint_text(const std::string& host, std::uint16_t port) {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+}
+
+socket_address socket_address::of(const host_address& address, std::uint16_t port) noexcept {
+  socket_address out;
+  if (address.is_ipv4()) {
+    sockaddr_in x{};
+    x.sin_family = AF_INET;
+    x.sin_port = htons(port);
+    x.sin_addr.s_addr = htonl(address.ipv4());
+    out.size = sizeof x;
+    std::memcpy(&out.name, &x, sizeof x);
+  } else {
+    sockaddr_in6 x{};
+    x.sin6_family = AF_INET6;
+    x.sin6_port = htons(port);
+    std::memcpy(&x.sin6_addr, address.bytes.data(), address.bytes.size());
+    out.size = sizeof x;
+    std::memcpy(&out.name, &x, sizeof x);
+  }
+  return out;
+}
+
+std::uint16_t socket_address::port() const noexcept {
+  return ntohs(is_ipv6() ? reinterpret_cast<const sockaddr_in6&>(name).sin6_port
+                         : reinterpret_cast<const sockaddr_in&>(name).sin_port);
 }
 
 std::string socket_address::text() const {

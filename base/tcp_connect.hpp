@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/host_address.hpp"
 #include "base/unique_descriptor.hpp"
 
 #include <cstdint>
@@ -21,7 +22,12 @@ struct socket_address {
   sockaddr_storage name{};
   socklen_t size = 0;
 
+  /// For a socket of the address's family.
+  static socket_address of(const host_address& address, std::uint16_t port) noexcept;
+
   bool is_ipv6() const noexcept { return name.ss_family == AF_INET6; }
+  /// In host byte order.
+  std::uint16_t port() const noexcept;
   /// The address without the port.
   std::string text() const;
 };

@@ -34,7 +34,7 @@ using namespace troupe;
 using namespace troupe::bench;
 using clock_type = std::chrono::steady_clock;
 
-constexpr std::uint32_t loopback = 0x7f000001;
+constexpr auto loopback = host_address::ipv4_loopback();
 
 struct settings {
   std::uint64_t page_bytes = 2ULL << 20U;
@@ -230,7 +230,7 @@ public:
     sockaddr_in name{};
     socklen_t size = sizeof name;
     name.sin_family = AF_INET;
-    name.sin_addr.s_addr = htonl(loopback);
+    name.sin_addr.s_addr = htonl(loopback.ipv4());
     if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), size) != 0 || ::listen(listener_.get(), 64) != 0 ||
         ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &size) != 0)
       die("cannot listen");

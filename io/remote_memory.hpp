@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/host_address.hpp"
 #include "io/memory/shared_memory.hpp"
 
 #include <cstddef>
@@ -43,10 +44,10 @@ public:
   memory_exposer& operator=(const memory_exposer&) = delete;
   virtual ~memory_exposer() = default;
 
-  /// Exposes new, zeroed memory of `bytes`, a multiple of `page_alignment`. Connections are accepted from these IPv4
-  /// addresses, in host byte order; others are refused where the transport can tell. Slow. Errors: `invalid_argument`,
-  /// `unsupported`, `io_error`.
-  virtual result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const std::uint32_t> from) = 0;
+  /// Exposes new, zeroed memory of `bytes`, a multiple of `page_alignment`. Connections are accepted from these
+  /// addresses; others are refused where the transport can tell. Slow. Errors: `invalid_argument`, `unsupported`,
+  /// `unreachable`, `io_error`.
+  virtual result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const host_address> from) = 0;
 };
 
 enum class remote_direction : std::uint8_t { put, get };
@@ -97,6 +98,14 @@ public:
   /// as `remote_end` is, when the peer is known to be lost. Errors: `invalid_argument` for an invalid name, `io_error`.
   virtual result<std::shared_ptr<remote_peer>> connect(const remote_memory_name& name,
                                                        std::function<void(const error&)> lost) = 0;
+
+  /// Connections that were lost while others to the same peer went on, and those of them that were opened again; of a
+  /// transport that has several. Any thread.
+  struct connections {
+    std::uint64_t lost = 0;
+    std::uint64_t reopened = 0;
+  };
+  virtual connections connection_counts() const noexcept { return {}; }
 };
 
 } // namespace troupe::io

@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/host_address.hpp"
 #include "base/identifiers.hpp"
 #include "messages/packed.hpp"
 
@@ -23,8 +24,8 @@ struct arena_info {
   /// Set: it is on another host, or treated so, and cannot be mapped. The client exposes memory of its own, and the
   /// node moves pages between the two. The fields above are then unused.
   bool elsewhere = false;
-  /// With that: the IPv4 addresses, in host byte order, from which the node connects.
-  packed<std::uint32_t> movers{};
+  /// With that: the addresses from which the node connects.
+  packed<host_address> movers{};
 };
 
 /// Memory of a client, for one rank, which the node may write pages to and read pages from: see `io/remote_memory.hpp`.
@@ -62,6 +63,10 @@ struct remote_stats {
   std::uint64_t got_failures = 0;
   /// How often the memory of an attached client was lost.
   std::uint64_t lost = 0;
+  /// Connections to memory of clients that were lost while others to the same memory went on, and those of them that
+  /// were opened again; of a whole node only.
+  std::uint64_t streams_lost = 0;
+  std::uint64_t streams_reopened = 0;
 
   remote_stats& operator+=(const remote_stats& x) noexcept {
     put_pages += x.put_pages;
@@ -71,6 +76,8 @@ struct remote_stats {
     put_failures += x.put_failures;
     got_failures += x.got_failures;
     lost += x.lost;
+    streams_lost += x.streams_lost;
+    streams_reopened += x.streams_reopened;
     return *this;
   }
 };

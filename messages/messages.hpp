@@ -151,7 +151,8 @@ TROUPE_INSPECT(etcd_stats, x.endpoints, x.up, x.trouble, x.registered, x.listed,
                x.leases_lost)
 TROUPE_INSPECT(adopted_stats, x.node, x.own, x.keys, x.asked, x.had, x.pages, x.bytes, x.failed)
 TROUPE_INSPECT(cluster_stats, x.name, x.peers, x.etcd, x.adopted, x.claims_lost, x.adopted_pages, x.adopted_failed)
-TROUPE_INSPECT(remote_stats, x.put_pages, x.got_pages, x.put_bytes, x.got_bytes, x.put_failures, x.got_failures, x.lost)
+TROUPE_INSPECT(remote_stats, x.put_pages, x.got_pages, x.put_bytes, x.got_bytes, x.put_failures, x.got_failures, x.lost,
+               x.streams_lost, x.streams_reopened)
 TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.disconnected_clients, x.attached, x.cluster, x.remote)
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, shared_payload& x) {

@@ -19,7 +19,7 @@ public:
   /// Moves wait for `go_on`, as on a network where nothing arrives.
   bool held = false;
   /// The peers that may connect to the memory that was exposed last.
-  std::vector<std::uint32_t> admitted;
+  std::vector<host_address> admitted;
   std::size_t moves = 0;
   /// The progress of moves that have not ended, as peers report it.
   std::uint64_t trickled = 0;
@@ -72,7 +72,7 @@ private:
   public:
     explicit exposing(std::shared_ptr<near_network> network) : network_(std::move(network)) {}
     result<std::shared_ptr<io::exposed_memory>> expose(std::uint64_t bytes,
-                                                       std::span<const std::uint32_t> from) override {
+                                                       std::span<const host_address> from) override {
       network_->admitted.assign(from.begin(), from.end());
       return std::make_shared<near_memory>(network_, ++network_->last_memory_, bytes);
     }

@@ -83,7 +83,7 @@ result<void> node_client::add_rank(rank_memory memory) {
   how.tasks_max = options_.transfer.max_tasks;
   how.batches_in_window = std::max(memory.batches_in_window, 1U);
   copy_engine_options copies{how.ns, how.rank, how.batch_pages, std::make_shared<io::arena_finder>(handed_)};
-  copies.exposer = make_memory_exposer(options_.remote, where_.is_path() ? "127.0.0.1" : where_.host);
+  copies.exposer = make_memory_exposer(options_.remote, where_.host, where_.port, options_.attach.request_timeout / 2);
   copies.remote_bytes = options_.transfer.remote_bytes;
   const auto& encoding = options_.transfer.encoding;
   copies.encodes = encoding == "bf16" || (encoding == "auto" && memory.encodes_fast);

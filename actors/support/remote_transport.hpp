@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "config/node_config.hpp"
 #include "io/remote_memory.hpp"
 
@@ -11,9 +12,11 @@
 
 namespace troupe {
 
-/// The client's end, for a node with this name or IPv4 address. No socket is opened and no library is loaded until
-/// memory is exposed.
-std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_config& how, const std::string& node);
+/// The client's end, for the node that listens there; port 0: on this host, through a Unix socket. Memory is exposed at
+/// the address by which this host reaches the node, which `limit` bounds. No socket is opened and no library is loaded
+/// until memory is exposed.
+std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_config& how, std::string host,
+                                                        std::uint16_t port, duration limit);
 
 /// The node's end. Errors: `unsupported` where this build does not have the transport, `io_error` where it cannot be
 /// started.

@@ -15,8 +15,12 @@ served_stream* exposed_streams::join(const hello& words, tcp_stream stream) {
   if (places_.size() != words.streams)
     return nullptr;
   auto& x = places_[words.stream];
-  if (x.stream || x.over)
+  const bool is_next = words.attempt > x.attempt && x.over;
+  const bool is_awaited = words.attempt == x.attempt && !x.stream && !x.over;
+  if (!is_next && !is_awaited)
     return nullptr;
+  x.attempt = words.attempt;
+  x.over = false;
   x.stream = std::make_unique<served_stream>();
   x.stream->stream = std::move(stream);
   x.stream->number = words.stream;
@@ -26,6 +30,11 @@ served_stream* exposed_streams::join(const hello& words, tcp_stream stream) {
 bool exposed_streams::all_have_come() const {
   const std::lock_guard guard(mutex_);
   return !places_.empty() && std::ranges::all_of(places_, [](const place& x) { return x.stream || x.over; });
+}
+
+std::size_t exposed_streams::count() const {
+  const std::lock_guard guard(mutex_);
+  return places_.size();
 }
 
 void exposed_streams::leave(served_stream& x) {
@@ -45,13 +54,19 @@ void exposed_streams::end_one(place& x) {
   }
 }
 
-bool exposed_streams::end(const served_stream& by, std::uint32_t number) {
+bool exposed_streams::end(const served_stream& by, const stream_name& which) {
   std::unique_lock lock(mutex_);
-  if (number >= places_.size() || number == by.number)
+  if (which.number >= places_.size() || which.number == by.number)
     return false;
-  end_one(places_[number]);
+  auto& x = places_[which.number];
+  // A later one comes only when this one has ended.
+  if (which.attempt < x.attempt)
+    return true;
+  end_one(x);
   changed_.notify_all();
-  changed_.wait(lock, [&] { return places_[number].over || by.is_ending(); });
+  changed_.wait(lock, [&] { return x.over || by.is_ending(); });
+  if (x.over)
+    x.attempt = std::max(x.attempt, which.attempt);
   return !by.is_ending();
 }
 

@@ -23,8 +23,8 @@ struct served_stream {
 };
 
 /// The connections of one node to one memory: which of them have come, and which have ended. A node has one connection
-/// end another one before it repeats the orders of that one. So whatever is in the buffers of a connection that has
-/// failed never reaches memory that others use by then.
+/// end another one before it repeats the orders of that one, or opens it again. So whatever is in the buffers of a
+/// connection that has failed never reaches memory that others use by then.
 ///
 /// Thread-safe.
 class exposed_streams {
@@ -32,17 +32,19 @@ public:
   explicit exposed_streams(std::uint32_t most) : most_(most) {}
 
   /// Takes a connection that has authenticated. The first one says how many there are. Null where the hello does not
-  /// fit the others, or the connection was ended before it came. The object lives as long as this one; `leave` closes
-  /// its connection.
+  /// fit the others, the connection was ended before it came, or an earlier one of its number has not ended. The object
+  /// lives until one of a later attempt joins, which is after `leave`; that closes its connection.
   served_stream* join(const hello& words, tcp_stream stream);
   bool all_have_come() const;
+  /// How many connections the node makes at once; 0 before the first has come.
+  std::size_t count() const;
 
   /// The thread of the connection has returned: closes it.
   void leave(served_stream& x);
 
-  /// Ends connection `number` for `by`, and returns true when no thread serves it any more. False if the order makes no
+  /// Ends that connection for `by`, and returns true when no thread serves it any more. False if the order makes no
   /// sense, or if `by` is to end, too.
-  bool end(const served_stream& by, std::uint32_t number);
+  bool end(const served_stream& by, const stream_name& which);
 
   /// Ends all.
   void stop();
@@ -50,7 +52,9 @@ public:
 private:
   struct place {
     std::unique_ptr<served_stream> stream{};
-    /// No thread serves it, now or later.
+    /// The last one that has come, or was ended before.
+    std::uint32_t attempt = 0;
+    /// No thread serves a connection of this attempt, now or later.
     bool over = false;
   };
   void end_one(place& x);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace troupe::io::tcp {
 
@@ -12,6 +13,8 @@ stream_schedule::stream_schedule(const stream_options& options)
   if (streams_.size() == 1)
     options_.piece_bytes = options_.window_bytes = ~std::uint64_t{0};
   options_.piece_bytes = std::max<std::uint64_t>(options_.piece_bytes, 1);
+  for (auto& x : streams_)
+    x.pause = options_.reopen;
 }
 
 batch_number stream_schedule::add(remote_direction direction, const std::vector<remote_move>& moves, timestamp now) {
@@ -51,11 +54,12 @@ std::vector<stream_number> stream_schedule::take_ready() {
 
 std::optional<batch_number> stream_schedule::on_piece_done(const piece& done, timestamp now) {
   if (done.kind == order_kind::end_stream) {
-    auto& other = streams_[done.offset];
+    const auto which = stream_name::of_offset(done.offset);
+    auto& other = streams_[which.number];
     other.confirmed = true;
     if (other.failed)
-      resume(other);
-    ended_.push_back(static_cast<stream_number>(done.offset));
+      on_over(other, now);
+    ended_.push_back(which.number);
     distribute(now);
     return std::nullopt;
   }
@@ -75,6 +79,7 @@ std::optional<batch_number> stream_schedule::on_answered(stream_number which, ti
   --x.taken;
   x.bytes -= bytes_of(done);
   x.last_progress = now;
+  x.pause = options_.reopen;
   const auto out = on_piece_done(done, now);
   distribute(now);
   return out;
@@ -90,6 +95,7 @@ void stream_schedule::on_failed(stream_number which, timestamp now) {
     return;
   working_ -= x.works() ? 1 : 0;
   x.failed = true;
+  x.opening = false;
   std::vector<piece> orders;
   for (const auto& p : std::exchange(x.pieces, {}))
     (p.kind == order_kind::end_stream ? orders : x.held_back).push_back(p);
@@ -103,15 +109,36 @@ void stream_schedule::on_failed(stream_number which, timestamp now) {
     if (auto* const by = carrier(now))
       give(*by, p, now);
   if (x.confirmed)
-    resume(x);
+    on_over(x, now);
   else if (!x.ending)
     end(which, now);
   distribute(now);
 }
 
-void stream_schedule::resume(stream& x) {
+void stream_schedule::on_over(stream& x, timestamp now) {
   waiting_.insert(waiting_.begin(), x.held_back.begin(), x.held_back.end());
   x.held_back.clear();
+  if (options_.reopen == duration::zero())
+    return;
+  x.reopen_at = later(now, x.pause);
+  x.pause = std::min(2 * x.pause, options_.reopen_most);
+}
+
+void stream_schedule::reopen(stream_number which) {
+  auto& x = streams_[which];
+  x.reopen_at = timestamp::max();
+  x.failed = x.ending = x.confirmed = false;
+  x.opening = true;
+  reopened_.push_back({which, ++x.attempt});
+}
+
+void stream_schedule::on_open(stream_number which, timestamp now) {
+  auto& x = streams_[which];
+  if (!std::exchange(x.opening, false))
+    return;
+  ++working_;
+  x.last_progress = now;
+  distribute(now);
 }
 
 void stream_schedule::end(stream_number which, timestamp now) {
@@ -119,7 +146,7 @@ void stream_schedule::end(stream_number which, timestamp now) {
   working_ -= x.works() ? 1 : 0;
   x.ending = true;
   if (auto* const by = carrier(now))
-    give(*by, {order_kind::end_stream, which, {}, 0}, now);
+    give(*by, {order_kind::end_stream, stream_name{which, x.attempt}.offset(), {}, 0}, now);
 }
 
 bool stream_schedule::is_silent(const stream& x, timestamp now) const {
@@ -142,6 +169,8 @@ stream_schedule::stream* stream_schedule::carrier(timestamp now) {
 void stream_schedule::tick(timestamp now) {
   for (stream_number i = 0; i < streams_.size(); ++i) {
     const auto& x = streams_[i];
+    if (x.reopen_at <= now && !is_lost())
+      reopen(i);
     if (!x.works() || !is_silent(x, now))
       continue;
     // Where all are silent, the other end is: which the watch of the peer finds.
@@ -191,6 +220,8 @@ const char* stream_schedule::check() const {
     }
     for (const auto& p : x.held_back)
       ++open[p.batch];
+    if (!x.works() && x.opening && !x.pieces.empty())
+      return "a stream that is being opened has pieces";
     if (bytes != x.bytes || x.taken > x.pieces.size())
       return "the bytes of a stream are wrong";
     if (x.failed && !x.pieces.empty())

@@ -4,6 +4,7 @@
 #include "io/remote_memory.hpp"
 #include "io/tcp/memory_frames.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -21,7 +22,7 @@ using stream_number = std::uint32_t;
 /// One order of a stream: a part of a move, or the order to end another stream.
 struct piece {
   order_kind kind = order_kind::put;
-  /// The offset in the memory of the other end; for `end_stream` the number of the stream.
+  /// The offset in the memory of the other end; for `end_stream` the stream, as `stream_name` writes it.
   std::uint64_t offset = 0;
   std::span<std::byte> here{};
   /// 0 for `end_stream`.
@@ -37,6 +38,10 @@ struct stream_options {
   std::uint64_t window_bytes = std::uint64_t{8} << 20U;
   /// A stream on which no byte has moved for this time, while another one answers, is ended.
   duration silence{};
+  /// The pause before a stream that has failed is opened again, which doubles with each failure up to `reopen_most`; 0:
+  /// it is not opened again.
+  duration reopen{};
+  duration reopen_most = std::chrono::minutes(5);
 };
 
 /// Spreads the moves of one peer over its connections: plain rules.
@@ -47,6 +52,9 @@ struct stream_options {
 /// When a stream fails, bytes of it may still be on their way into the other end's memory. So its pieces are moved
 /// again by another stream only after the other end has confirmed, on a stream that works, that it has ended the
 /// failed one. A stream that is silent while another one works is ended in the same way: first at the other end.
+///
+/// A failed stream that is confirmed to have ended is opened again after a pause. It carries pieces from when it is
+/// open, so that an attempt that fails delays none.
 ///
 /// Invariants:
 /// - A piece is in one place: it waits, or is in transfer on one stream, or is held back with a failed stream.
@@ -66,10 +74,15 @@ public:
   /// Streams that the other end has confirmed to have ended, since the last call: the caller closes those that are
   /// open, and calls `on_failed`.
   std::vector<stream_number> take_ended() { return std::exchange(ended_, {}); }
+  /// Streams to be opened again, since the last call, each with the number of its attempt: the caller opens them, and
+  /// calls `on_open` or `on_failed`.
+  std::vector<stream_name> take_reopened() { return std::exchange(reopened_, {}); }
 
   /// The oldest piece of the stream was answered. Returns its batch if that has ended.
   std::optional<batch_number> on_answered(stream_number stream, timestamp now);
   void on_progress(stream_number stream, timestamp now);
+  /// A stream that was opened again works.
+  void on_open(stream_number stream, timestamp now);
   /// The connection is closed: nothing accesses the memory of its pieces any more. Idempotent.
   void on_failed(stream_number stream, timestamp now);
   void tick(timestamp now);
@@ -94,10 +107,16 @@ private:
     /// An order to end it is on its way.
     bool ending = false;
     bool confirmed = false;
+    /// It is being opened again.
+    bool opening = false;
+    std::uint32_t attempt = 0;
+    /// When it is opened again, and the pause before the next time.
+    timestamp reopen_at = timestamp::max();
+    duration pause{};
     /// Of a failed stream, until it is confirmed that the other end has ended it.
     std::vector<piece> held_back;
 
-    bool works() const noexcept { return !failed && !ending; }
+    bool works() const noexcept { return !failed && !ending && !opening; }
   };
 
   static std::uint64_t bytes_of(const piece& x) noexcept { return x.here.size(); }
@@ -109,7 +128,9 @@ private:
   stream* carrier(timestamp now);
   void give(stream& to, piece x, timestamp now);
   void end(stream_number which, timestamp now);
-  void resume(stream& x);
+  /// The stream has failed here and has ended at the other end.
+  void on_over(stream& x, timestamp now);
+  void reopen(stream_number which);
   void distribute(timestamp now);
   void mark_ready(const stream& x);
   std::optional<batch_number> on_piece_done(const piece& x, timestamp now);
@@ -123,6 +144,7 @@ private:
   batch_number last_batch_ = 0;
   std::vector<bool> ready_;
   std::vector<stream_number> ended_;
+  std::vector<stream_name> reopened_;
 };
 
 /// The bytes that a connection moves before it is another one's turn, where a peer has so many connections among those

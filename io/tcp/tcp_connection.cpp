@@ -41,11 +41,12 @@ std::size_t tcp_connection::task::to_hear() const noexcept {
   return sizeof reply + (words.kind == order_kind::get ? here.size() : 0);
 }
 
-tcp_connection::tcp_connection(remote_memory_name name, stream_number stream, std::uint32_t streams,
+tcp_connection::tcp_connection(remote_memory_name name, const stream_name& which, std::uint32_t streams,
                                std::size_t turn_bytes, std::shared_ptr<piece_source> source)
-    : name_(std::move(name)), number_(stream), turn_bytes_(turn_bytes), source_(std::move(source)) {
-  hello_.stream = stream;
+    : name_(std::move(name)), number_(which.number), turn_bytes_(turn_bytes), source_(std::move(source)) {
+  hello_.stream = which.number;
   hello_.streams = streams;
+  hello_.attempt = which.attempt;
 }
 
 void tcp_connection::connect() {
@@ -114,6 +115,7 @@ std::size_t tcp_connection::send_some() {
   const auto of_hello = std::min(left, sizeof hello_ - hello_sent_);
   hello_sent_ += of_hello;
   left -= of_hello;
+  const bool is_open = of_hello > 0 && hello_sent_ == sizeof hello_;
   while (left > 0) {
     auto& x = tasks_[sent_];
     const auto n = std::min(left, x.to_send() - x.sent);
@@ -122,6 +124,8 @@ std::size_t tcp_connection::send_some() {
     if (x.sent == x.to_send())
       ++sent_;
   }
+  if (is_open)
+    source_->on_open(number_);
   return put.bytes;
 }
 

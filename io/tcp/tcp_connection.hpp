@@ -23,6 +23,8 @@ public:
 
   /// What the connection is to send next.
   virtual std::vector<piece> take(stream_number stream) = 0;
+  /// The other end has been reached, with its key where the connection is encrypted. Called once.
+  virtual void on_open(stream_number stream) = 0;
   /// So many bytes have moved.
   virtual void on_progress(stream_number stream, std::size_t bytes) = 0;
   /// The oldest piece of the connection has been moved.
@@ -44,8 +46,8 @@ public:
 ///   process belong to uncommitted pages.
 class tcp_connection {
 public:
-  /// The connection number `stream` of `streams`. `turn_bytes`: what it moves before it is another one's turn.
-  tcp_connection(remote_memory_name name, stream_number stream, std::uint32_t streams, std::size_t turn_bytes,
+  /// That connection of `streams`. `turn_bytes`: what it moves before it is another one's turn.
+  tcp_connection(remote_memory_name name, const stream_name& which, std::uint32_t streams, std::size_t turn_bytes,
                  std::shared_ptr<piece_source> source);
 
   void connect();

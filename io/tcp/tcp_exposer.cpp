@@ -12,6 +12,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <map>
+#include <optional>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -45,7 +47,7 @@ iovec piece_of(std::span<std::byte> x) {
 class tcp_exposed_memory final : public exposed_memory {
 public:
   tcp_exposed_memory(private_memory memory, listener listening, connection_token token, bool encrypted,
-                     std::uint32_t streams_allowed, std::vector<std::uint32_t> from)
+                     std::uint32_t streams_allowed, std::vector<host_address> from)
       : memory_(std::move(memory)), listening_(std::move(listening.descriptor)), token_(token), encrypted_(encrypted),
         from_(std::move(from)), streams_(streams_allowed) {
     name_.address = memory_place{listening.where, encrypted, streams_allowed}.bytes();
@@ -60,7 +62,7 @@ public:
     streams_.stop();
     signal_event(stop_.get());
     thread_.join();
-    for (auto& x : more_threads_)
+    for (auto& [number, x] : more_threads_)
       x.join();
   }
 
@@ -100,31 +102,28 @@ private:
       serve(*last);
   }
 
-  /// Starts to serve all connections of the node but the last one, which it returns. Null when the memory is being
-  /// destroyed, and when the last one has not come in time.
+  /// Serves the connections of the node, each in a thread, until the memory is being destroyed; then null. A node that
+  /// makes a single one does not open it again, so that one is returned, to be served by this thread.
   served_stream* wait_for_node() {
     std::vector<caller> callers;
     bool accept_pauses = false;
-    auto until = time_source::time_point::max();
     for (;;) {
       const bool is_open = callers.size() < callers_most && !accept_pauses;
       std::vector<pollfd> what{{stop_.get(), POLLIN, 0}, {is_open ? listening_.get() : -1, POLLIN, 0}};
       for (const auto& x : callers)
         what.push_back({x.stream.descriptor(), x.stream.events(false), 0});
-      const bool waits_for_ever = callers.empty() && until == time_source::time_point::max();
       const auto patience = std::exchange(accept_pauses, false) ? static_cast<int>(accept_pause.count())
-                            : waits_for_ever                    ? -1
+                            : callers.empty()                   ? -1
                                                                 : 500;
       static_cast<void>(::poll(what.data(), what.size(), patience));
-      if (what[0].revents != 0 || time_source::now() >= until)
+      if (what[0].revents != 0)
         return nullptr;
       for (auto& x : callers) {
         const auto who = listen_to(x);
         if (who == standing::node) {
           if (auto* const joined = streams_.join(x.words, std::move(x.stream))) {
-            if (streams_.all_have_come())
+            if (streams_.count() == 1)
               return joined;
-            until = std::min(until, time_source::now() + hello_time);
             serve_in_thread(*joined);
           }
         }
@@ -144,17 +143,22 @@ private:
 
   /// Without a thread the connection ends, and the node uses the others.
   void serve_in_thread(served_stream& x) {
+    // The thread of the one before has left it, and returns.
+    if (auto before = more_threads_.extract(x.number); !before.empty())
+      before.mapped().join();
     auto started = start_exposer([this, &x] {
       block_broken_pipes();
       serve(x);
     });
     if (started)
-      more_threads_.push_back(std::move(*started));
+      more_threads_.emplace(x.number, std::move(*started));
     else
       streams_.leave(x);
   }
 
-  bool may_come(std::uint32_t address) const { return std::find(from_.begin(), from_.end(), address) != from_.end(); }
+  bool may_come(const std::optional<host_address>& address) const {
+    return address && std::ranges::find(from_, *address) != from_.end();
+  }
 
   enum class standing : std::uint8_t { unknown, stranger, node };
 
@@ -183,7 +187,7 @@ private:
     answer done{what.kind, what.number, what.length};
     std::array<iovec, 2> reply{piece_of(bytes_of(done)), iovec{nullptr, 0}};
     if (what.kind == order_kind::end_stream)
-      return streams_.end(node, static_cast<std::uint32_t>(what.offset)) && write_all(node, reply);
+      return streams_.end(node, stream_name::of_offset(what.offset)) && write_all(node, reply);
     const auto place = memory_.bytes().subspan(what.offset, what.length);
     if (what.kind == order_kind::get)
       reply[1] = piece_of(place);
@@ -245,20 +249,20 @@ private:
   unique_descriptor stop_;
   connection_token token_;
   bool encrypted_;
-  std::vector<std::uint32_t> from_;
+  std::vector<host_address> from_;
   remote_memory_name name_;
   exposed_streams streams_;
   std::thread thread_;
-  /// Changed by the first thread, until it has ended.
-  std::vector<std::thread> more_threads_;
+  /// By the number of their connection. Changed by the first thread, until it has ended.
+  std::map<std::uint32_t, std::thread> more_threads_;
 };
 
 class tcp_exposer final : public memory_exposer {
 public:
-  tcp_exposer(std::uint32_t address, bool encrypted, std::uint32_t streams)
+  tcp_exposer(const host_address& address, bool encrypted, std::uint32_t streams)
       : address_(address), encrypted_(encrypted), streams_(chosen_streams(streams)) {}
 
-  result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const std::uint32_t> from) override {
+  result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const host_address> from) override {
     if (bytes == 0 || bytes % page_alignment != 0)
       return fail(errc::invalid_argument, "exposed memory must be whole pages");
     connection_token token;
@@ -272,21 +276,21 @@ public:
       return tl::unexpected<error>(std::move(listening.error()));
     const auto out =
         std::make_shared<tcp_exposed_memory>(std::move(*memory), std::move(*listening), token, encrypted_, streams_,
-                                             std::vector<std::uint32_t>(from.begin(), from.end()));
+                                             std::vector<host_address>(from.begin(), from.end()));
     if (auto started = out->start(); !started)
       return tl::unexpected<error>(std::move(started.error()));
     return out;
   }
 
 private:
-  std::uint32_t address_;
+  host_address address_;
   bool encrypted_;
   std::uint32_t streams_;
 };
 
 } // namespace
 
-std::shared_ptr<memory_exposer> make_tcp_exposer(std::uint32_t address, bool encrypted, std::uint32_t streams) {
+std::shared_ptr<memory_exposer> make_tcp_exposer(const host_address& address, bool encrypted, std::uint32_t streams) {
   return std::make_shared<tcp_exposer>(address, encrypted, streams);
 }
 

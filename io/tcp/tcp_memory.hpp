@@ -20,9 +20,11 @@ namespace troupe::io {
 std::uint32_t chosen_streams(std::uint32_t wanted) noexcept;
 
 /// Makes the client's end: each memory has a listener, and a thread for each connection. The listener is on `address`,
-/// an address of this host in host byte order, and is closed once the node has made its connections. `encrypted`:
-/// whether transfers are encrypted. `streams`: the most connections, as in `chosen_streams`.
-std::shared_ptr<memory_exposer> make_tcp_exposer(std::uint32_t address, bool encrypted, std::uint32_t streams = 0);
+/// an address of this host. It is closed once the node has made its connection, where there is only one, and otherwise
+/// with the memory, because the node opens lost connections again. `encrypted`: whether transfers are encrypted.
+/// `streams`: the most connections, as in `chosen_streams`.
+std::shared_ptr<memory_exposer> make_tcp_exposer(const host_address& address, bool encrypted,
+                                                 std::uint32_t streams = 0);
 
 struct tcp_mover_options {
   /// For all peers; 0: as many as a peer has connections, two at least.
@@ -33,6 +35,8 @@ struct tcp_mover_options {
   std::uint32_t streams = 0;
   /// A connection on which nothing moves for this time is ended, if another one to the same peer works.
   duration silence = std::chrono::milliseconds(2500);
+  /// The first pause before a lost connection is opened again, if another one to the same peer works.
+  duration reopen = std::chrono::seconds(10);
 };
 
 /// Makes the node's end. Errors: `io_error`.

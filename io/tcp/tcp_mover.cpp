@@ -72,13 +72,17 @@ public:
     stream_options how;
     how.streams = std::min(chosen_streams(options_.streams), place->streams);
     how.silence = options_.silence;
-    auto streams = std::make_shared<tcp_streams>(how, name.bytes, std::move(lost));
+    how.reopen = options_.reopen;
+    auto streams = std::make_shared<tcp_streams>(how, name.bytes, std::move(lost), counts_);
     streams->open(name, loops_, next_.fetch_add(how.streams));
     return std::make_shared<tcp_peer>(std::move(streams));
   }
 
+  connections connection_counts() const noexcept override { return {counts_->lost.load(), counts_->reopened.load()}; }
+
 private:
   tcp_mover_options options_;
+  std::shared_ptr<tcp::connection_counts> counts_ = std::make_shared<tcp::connection_counts>();
   std::vector<std::unique_ptr<tcp_loop>> loops_;
   std::atomic<std::uint32_t> next_ = 0;
 };

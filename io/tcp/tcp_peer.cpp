@@ -15,24 +15,32 @@ timestamp current_time() {
 
 } // namespace
 
-tcp_streams::tcp_streams(const stream_options& options, std::uint64_t memory_bytes, loss lost)
-    : memory_bytes_(memory_bytes), schedule_(options), lines_(options.streams), lost_(std::move(lost)) {}
+tcp_streams::tcp_streams(const stream_options& options, std::uint64_t memory_bytes, loss lost,
+                         std::shared_ptr<connection_counts> counts)
+    : memory_bytes_(memory_bytes), counts_(std::move(counts)), schedule_(options), lines_(options.streams),
+      lost_(std::move(lost)) {}
 
 void tcp_streams::open(const remote_memory_name& name, const std::vector<std::unique_ptr<tcp_loop>>& loops,
                        std::size_t first_loop) {
   const auto count = static_cast<std::uint32_t>(lines_.size());
-  const auto turn = bytes_of_turn(count, static_cast<std::uint32_t>(loops.size()));
   const std::lock_guard guard(mutex_);
-  open_ = count;
+  name_ = name;
+  turn_bytes_ = bytes_of_turn(count, static_cast<std::uint32_t>(loops.size()));
   for (std::uint32_t i = 0; i < count; ++i) {
-    auto& x = lines_[i];
-    x.loop = loops[(first_loop + i) % loops.size()].get();
-    x.connection = std::make_shared<tcp_connection>(name, i, count, turn, shared_from_this());
-    x.loop->post([loop = x.loop, connection = x.connection] {
-      connection->connect();
-      loop->serve(connection);
-    });
+    lines_[i].loop = loops[(first_loop + i) % loops.size()].get();
+    connect({i, 0});
   }
+}
+
+void tcp_streams::connect(const stream_name& which) {
+  auto& x = lines_[which.number];
+  ++open_;
+  x.connection = std::make_shared<tcp_connection>(name_, which, static_cast<std::uint32_t>(lines_.size()), turn_bytes_,
+                                                  shared_from_this());
+  x.loop->post([loop = x.loop, connection = x.connection] {
+    connection->connect();
+    loop->serve(connection);
+  });
 }
 
 void tcp_streams::move(remote_direction direction, const std::vector<remote_move>& moves, remote_end end) {
@@ -51,6 +59,8 @@ void tcp_streams::move(remote_direction direction, const std::vector<remote_move
     return end(sound ? result<void>() : fail(errc::out_of_range, "the range is outside the memory of the other end"));
   }
   ends_.emplace(schedule_.add(direction, moves, current_time()), std::move(end));
+  // No connection ticks while nothing moves.
+  schedule_.tick(current_time());
   pass_on(std::nullopt);
 }
 
@@ -62,17 +72,41 @@ void tcp_streams::pass_on(std::optional<stream_number> self) {
     auto& x = lines_[i];
     if (x.why.empty())
       x.why = "no bytes moved, while others to the same memory worked";
+    const auto logger = log::get("remote");
     // Only now: where the whole peer is lost, its connections end one after another as well.
-    log::get("remote")->warn("a connection for pages has ended ({}); {} of {} to this memory are left, and carry its "
-                             "pages",
-                             x.why, schedule_.working(), lines_.size());
+    if (x.open) {
+      counts_->lost.fetch_add(1, std::memory_order_relaxed);
+      logger->warn("connection for pages lost ({}); {} of {} to this memory are left and carry its pages until it is "
+                   "opened again",
+                   x.why, schedule_.working(), lines_.size());
+    } else {
+      logger->debug("connection for pages not opened again ({}); it is tried later", x.why);
+    }
     x.loop->post([connection = x.connection, why = x.why] { connection->close({errc::unreachable, why}); });
+  }
+  for (const auto& which : schedule_.take_reopened()) {
+    auto& x = lines_[which.number];
+    x.why.clear();
+    x.open = false;
+    connect(which);
   }
 }
 
 std::vector<piece> tcp_streams::take(stream_number stream) {
   const std::lock_guard guard(mutex_);
   return failure_ ? std::vector<piece>{} : schedule_.take(stream);
+}
+
+void tcp_streams::on_open(stream_number stream) {
+  const std::lock_guard guard(mutex_);
+  auto& x = lines_[stream];
+  if (failure_ || std::exchange(x.open, true))
+    return;
+  schedule_.on_open(stream, current_time());
+  counts_->reopened.fetch_add(1, std::memory_order_relaxed);
+  log::get("remote")->info("connection for pages opened again; {} of {} to this memory carry its pages",
+                           schedule_.working(), lines_.size());
+  pass_on(std::nullopt);
 }
 
 void tcp_streams::on_progress(stream_number stream, std::size_t bytes) {

@@ -17,6 +17,13 @@
 
 namespace troupe::io::tcp {
 
+/// Counts connections to memory of other processes that were lost while others to the same memory went on, and how many
+/// of them were opened again. Thread-safe.
+struct connection_counts {
+  std::atomic<std::uint64_t> lost{0};
+  std::atomic<std::uint64_t> reopened{0};
+};
+
 /// The connections to the memory of one other process: gives them the pieces of moves, and the callers the outcome. The
 /// rules are in `stream_schedule`.
 ///
@@ -26,7 +33,8 @@ class tcp_streams final : public piece_source, public std::enable_shared_from_th
 public:
   using loss = std::function<void(const error&)>;
 
-  tcp_streams(const stream_options& options, std::uint64_t memory_bytes, loss lost);
+  tcp_streams(const stream_options& options, std::uint64_t memory_bytes, loss lost,
+              std::shared_ptr<connection_counts> counts);
 
   /// Opens the connections, each in one of the loops, from number `first_loop` on. Called once.
   void open(const remote_memory_name& name, const std::vector<std::unique_ptr<tcp_loop>>& loops,
@@ -37,6 +45,7 @@ public:
   std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
 
   std::vector<piece> take(stream_number stream) override;
+  void on_open(stream_number stream) override;
   void on_progress(stream_number stream, std::size_t bytes) override;
   void on_answered(stream_number stream) override;
   void on_failed(stream_number stream, error why) override;
@@ -48,16 +57,24 @@ private:
     std::shared_ptr<tcp_connection> connection{};
     /// Why it has failed.
     std::string why{};
+    /// False while it is being opened again.
+    bool open = true;
   };
 
-  /// Wakes the connections that have something to take, but `self`, and closes those that the other end has ended.
-  /// Called with the lock.
+  /// Has the loop of the line connect. Called with the lock.
+  void connect(const stream_name& which);
+  /// Wakes the connections that have something to take, but `self`, closes those that the other end has ended, and
+  /// opens those whose pause is over. Called with the lock.
   void pass_on(std::optional<stream_number> self);
   void close_all(const error& why);
   /// Ends everything when no connection is left.
   void finish_if_closed(std::unique_lock<std::mutex>& lock);
 
   std::uint64_t memory_bytes_;
+  /// The name of the memory, without which nothing was opened yet.
+  remote_memory_name name_;
+  std::size_t turn_bytes_ = 0;
+  std::shared_ptr<connection_counts> counts_;
   std::mutex mutex_;
   stream_schedule schedule_;
   std::vector<line> lines_;

@@ -1,5 +1,6 @@
 #include "io/tcp/tcp_stream.hpp"
 
+#include "base/tcp_connect.hpp"
 #include "io/tcp/record_socket.hpp"
 
 #include <array>
@@ -18,16 +19,12 @@ namespace troupe::io::tcp {
 
 namespace {
 
-sockaddr_in name_of(const endpoint& where) {
-  sockaddr_in out{};
-  out.sin_family = AF_INET;
-  out.sin_addr.s_addr = htonl(where.address);
-  out.sin_port = htons(where.port);
-  return out;
+unique_descriptor new_socket(const socket_address& of) {
+  return unique_descriptor(::socket(of.name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-unique_descriptor new_socket() {
-  return unique_descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+const sockaddr* raw(const socket_address& x) {
+  return reinterpret_cast<const sockaddr*>(&x.name);
 }
 
 void set(int descriptor, int level, int option, int value) {
@@ -194,15 +191,15 @@ void tcp_stream::encryption_end::operator()(encryption* x) const noexcept {
   delete x;
 }
 
-result<listener> listen_on(std::uint32_t address) {
-  listener out{new_socket(), {address, 0}};
-  auto name = name_of(out.where);
-  socklen_t length = sizeof name;
-  if (!out.descriptor || ::bind(out.descriptor.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
+result<listener> listen_on(const host_address& address) {
+  auto name = socket_address::of(address, 0);
+  listener out{new_socket(name), {address, 0}};
+  if (!out.descriptor || ::bind(out.descriptor.get(), raw(name), name.size) != 0 ||
       ::listen(out.descriptor.get(), 16) != 0 ||
-      ::getsockname(out.descriptor.get(), reinterpret_cast<sockaddr*>(&name), &length) != 0)
-    return tl::unexpected<error>(system_error(errno, "cannot listen for the node that moves pages"));
-  out.where.port = ntohs(name.sin_port);
+      ::getsockname(out.descriptor.get(), reinterpret_cast<sockaddr*>(&name.name), &name.size) != 0)
+    return tl::unexpected<error>(
+        system_error(errno, "cannot listen on " + address.text() + " for the node that moves pages"));
+  out.where.port = name.port();
   return out;
 }
 
@@ -225,10 +222,9 @@ tcp_stream::tcp_stream(unique_descriptor connection) : descriptor_(std::move(con
 }
 
 result<tcp_stream> tcp_stream::connect(const endpoint& where) {
-  tcp_stream out(new_socket());
-  const auto name = name_of(where);
-  if (!out ||
-      (::connect(out.descriptor(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 && !passes(errno)))
+  const auto name = socket_address::of(where.address, where.port);
+  tcp_stream out(new_socket(name));
+  if (!out || (::connect(out.descriptor(), raw(name), name.size) != 0 && !passes(errno)))
     return tl::unexpected<error>(system_error(errno, "cannot connect to the memory of the other end"));
   return out;
 }
@@ -237,12 +233,11 @@ tcp_stream tcp_stream::accept(int listener) {
   return tcp_stream(unique_descriptor(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
 }
 
-std::uint32_t tcp_stream::peer_address() const {
-  sockaddr_in name{};
+std::optional<host_address> tcp_stream::peer_address() const {
+  sockaddr_storage name{};
   socklen_t length = sizeof name;
-  if (::getpeername(descriptor(), reinterpret_cast<sockaddr*>(&name), &length) != 0 || name.sin_family != AF_INET)
-    return 0;
-  return ntohl(name.sin_addr.s_addr);
+  auto* const raw_name = reinterpret_cast<sockaddr*>(&name);
+  return ::getpeername(descriptor(), raw_name, &length) == 0 ? host_address::of(*raw_name) : std::nullopt;
 }
 
 result<void> tcp_stream::encrypt(role mine, const connection_token& token, std::uint64_t records_of_a_key) {

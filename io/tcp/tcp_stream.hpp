@@ -1,20 +1,22 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/host_address.hpp"
 #include "base/unique_descriptor.hpp"
 #include "io/tcp/memory_frames.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <sys/uio.h>
 
 namespace troupe::io::tcp {
 
-/// An IPv4 address and port, in host byte order.
+/// An address and a port in host byte order.
 struct endpoint {
-  std::uint32_t address = 0;
+  host_address address;
   std::uint16_t port = 0;
 };
 
@@ -23,7 +25,7 @@ struct listener {
   unique_descriptor descriptor;
   endpoint where;
 };
-result<listener> listen_on(std::uint32_t address);
+result<listener> listen_on(const host_address& address);
 
 /// Blocks SIGPIPE in a thread that has streams: writing to a broken one would end the process.
 void block_broken_pipes();
@@ -55,8 +57,8 @@ public:
 
   explicit operator bool() const noexcept { return static_cast<bool>(descriptor_); }
   int descriptor() const noexcept { return descriptor_.get(); }
-  /// The address of the other end.
-  std::uint32_t peer_address() const;
+  /// The address of the other end; nothing once it has disconnected.
+  std::optional<host_address> peer_address() const;
 
   /// Reads; at most `encrypted_bytes_most` at once from an encrypted stream.
   outcome read(std::span<const iovec> into);

@@ -303,10 +303,14 @@ class ucx_exposer final : public memory_exposer {
 public:
   explicit ucx_exposer(ucx_options options) : options_(std::move(options)) {}
 
-  result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const std::uint32_t> from) override {
+  result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const host_address> from) override {
     if (bytes == 0 || bytes % page_alignment != 0)
       return fail(errc::invalid_argument, "exposed memory must be whole pages");
-    auto engine = ucx_engine::start(options_, admitted_peers{{from.begin(), from.end()}});
+    admitted_peers admitted;
+    for (const auto& x : from)
+      if (x.is_ipv4())
+        admitted.addresses.push_back(x.ipv4());
+    auto engine = ucx_engine::start(options_, std::move(admitted));
     if (!engine)
       return tl::unexpected<error>(std::move(engine.error()));
     const auto out = std::make_shared<ucx_exposed_memory>(std::move(*engine));

@@ -58,7 +58,7 @@ node_stats some_stats() {
   out.registry.invalidated_in_memory = 70;
   out.registry.invalidated_on_disk = 5;
   out.registry.evict_first_keys = 33;
-  out.remote = {501, 502, 503, 504, 505, 506, 507};
+  out.remote = {501, 502, 503, 504, 505, 506, 507, 508, 509};
   out.ranks.push_back(
       {{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  700, 630, 90, 34,
                                                    35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55,  57,  56}});
@@ -88,6 +88,8 @@ TEST_CASE_METHOD(world, "metrics actor: each counter of the node is exposed unde
       {"troupe_registry_bytes", 11},
       {"troupe_evict_first_keys", 33},
       {"troupe_remote_lost_clients_total", 507},
+      {"troupe_remote_connections_lost_total", 508},
+      {"troupe_remote_connections_reopened_total", 509},
   };
   for (const auto& [name, expected] : of_node) {
     INFO(name);

@@ -43,7 +43,7 @@ struct far_client : sim {
                               presence,
                               {slot_size, 0, 64 * slot_size, std::chrono::seconds(2)}};
     worker = spawn<remote_worker>(std::move(parts));
-    const std::array from{std::uint32_t{1}};
+    const std::array from{host_address::ipv4_loopback()};
     memory = *network->exposer()->expose(8 * slot_size, from);
     const auto& name = memory->name();
     offer = {name.address, name.key, name.base, name.bytes, slot_size, std::vector<std::uint8_t>(32, 5)};

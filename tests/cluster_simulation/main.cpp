@@ -101,6 +101,7 @@ int main(int argc, char** argv) {
                                          "stream stalled",
                                          "stream failed",
                                          "stream ended",
+                                         "stream opened again",
                                          "streams lost"};
   };
   return sim_main::run_worlds<world>(what, defect_names, {argv + 1, argv + argc});

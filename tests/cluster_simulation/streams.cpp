@@ -17,6 +17,7 @@ using std::chrono::seconds;
 constexpr std::size_t half = sizeof(contents) / 2;
 constexpr auto silent_for = milliseconds(150);
 constexpr auto tick_pause = milliseconds(50);
+constexpr auto reopen_after = milliseconds(20);
 
 } // namespace
 
@@ -24,7 +25,7 @@ world::stream_load::stream_load(std::size_t node, std::size_t sender, const clus
                                 std::shared_ptr<memory> room, std::vector<std::optional<contents>> what,
                                 std::uint32_t streams)
     : to(node), from(sender), task(x), into(std::move(room)), pages(std::move(what)), source(pages.size()),
-      rules({streams, half, 4 * half, silent_for}), lines(streams) {}
+      rules({streams, half, 4 * half, silent_for, reopen_after, 8 * reopen_after}), lines(streams) {}
 
 void world::load_by_streams(std::size_t i, std::size_t from, const cluster::fetch_move& x,
                             const std::shared_ptr<memory>& into, const std::vector<std::optional<contents>>& what) {
@@ -65,41 +66,61 @@ void world::settle_streams(const open_streams& open) {
     count("stream ended");
     fail_stream(open, ended);
   }
+  for (const auto& which : open->rules.take_reopened())
+    open_again(open, which);
   for (const auto s : open->rules.take_ready()) {
     auto& line = open->lines[s];
     for (const auto& p : open->rules.take(s)) {
       line.last = std::max(line.last, later(now_, random_.skewed_time(microseconds(50), milliseconds(20))));
-      at(line.last, [this, open, s, p, life = nodes_[open->to].life] {
-        run_on(open->to, life, [this, open, s, p] { on_piece(open, s, p); });
+      at(line.last, [this, open, by = io::tcp::stream_name{s, line.attempt}, p, life = nodes_[open->to].life] {
+        run_on(open->to, life, [this, open, by, p] { on_piece(open, by, p); });
       });
     }
   }
 }
 
-void world::on_piece(const open_streams& open, std::uint32_t s, const io::tcp::piece& p) {
-  auto& line = open->lines[s];
-  if (!is_open(open) || line.ended)
+void world::open_again(const open_streams& open, const io::tcp::stream_name& which) {
+  open->lines[which.number] = {.attempt = which.attempt};
+  count("stream opened again");
+  after(random_.time(milliseconds(0), milliseconds(20)), [this, open, which] {
+    auto& line = open->lines[which.number];
+    if (!is_open(open) || line.failed || line.attempt != which.attempt)
+      return;
+    if (!is_calm_ && random_.one_in(3))
+      return fail_stream(open, which.number);
+    open->rules.on_open(which.number, now_);
+    settle_streams(open);
+  });
+}
+
+void world::on_piece(const open_streams& open, const io::tcp::stream_name& by, const io::tcp::piece& p) {
+  auto& line = open->lines[by.number];
+  // Bytes of a connection that the receiver goes on with land at any time.
+  if (!is_open(open) || line.ended || (line.attempt != by.attempt && !has(defect::keep_ended_streams)))
     return;
   if (line.failed)
     count("landed from a failed stream");
   if (p.kind == io::tcp::order_kind::end_stream) {
-    open->lines[p.offset].ended = !has(defect::keep_ended_streams);
+    const auto which = io::tcp::stream_name::of_offset(p.offset);
+    if (auto& other = open->lines[which.number]; other.attempt == which.attempt)
+      other.ended = !has(defect::keep_ended_streams);
   } else if (!open->into->gone) {
     const auto rank = has(defect::one_memory_for_all_ranks) ? 0 : open->task.rank;
     auto& block = open->into->ranks[rank][open->task.work.blocks[p.offset / sizeof(contents)]];
     std::memcpy(reinterpret_cast<std::byte*>(&block) + p.offset % sizeof(contents), p.here.data(), p.here.size());
   }
-  after(random_.skewed_time(microseconds(50), milliseconds(20)), [this, open, s, life = nodes_[open->from].life] {
-    run_on(open->from, life, [this, open, s] { on_piece_answered(open, s); });
+  after(random_.skewed_time(microseconds(50), milliseconds(20)), [this, open, by, life = nodes_[open->from].life] {
+    run_on(open->from, life, [this, open, by] { on_piece_answered(open, by); });
   });
 }
 
-void world::on_piece_answered(const open_streams& open, std::uint32_t s) {
-  if (!is_open(open) || open->lines[s].failed || open->rules.is_lost())
+void world::on_piece_answered(const open_streams& open, const io::tcp::stream_name& by) {
+  const auto& line = open->lines[by.number];
+  if (!is_open(open) || line.failed || line.attempt != by.attempt || open->rules.is_lost())
     return;
   if (const std::string why = open->rules.check(); !why.empty())
     broken("streams", why);
-  const bool all = open->rules.on_answered(s, now_).has_value();
+  const bool all = open->rules.on_answered(by.number, now_).has_value();
   settle_streams(open);
   if (!all)
     return;

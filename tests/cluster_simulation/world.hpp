@@ -90,12 +90,13 @@ private:
     stream_load(std::size_t node, std::size_t sender, const cluster::fetch_move& x, std::shared_ptr<memory> room,
                 std::vector<std::optional<contents>> what, std::uint32_t streams);
 
-    /// A connection: when its last piece arrives, whether the sender has closed it, and whether the receiver has ended
-    /// it.
+    /// A connection: when its last piece arrives, whether the sender has closed it, whether the receiver has ended it,
+    /// and how often it was opened again.
     struct line {
       timestamp last{};
       bool failed = false;
       bool ended = false;
+      std::uint32_t attempt = 0;
     };
 
     std::size_t to = 0;
@@ -326,8 +327,9 @@ private:
   /// Whether the attachment lasts, or the load has ended well.
   bool is_open(const open_streams& open);
   void settle_streams(const open_streams& open);
-  void on_piece(const open_streams& open, std::uint32_t s, const io::tcp::piece& p);
-  void on_piece_answered(const open_streams& open, std::uint32_t s);
+  void open_again(const open_streams& open, const io::tcp::stream_name& which);
+  void on_piece(const open_streams& open, const io::tcp::stream_name& by, const io::tcp::piece& p);
+  void on_piece_answered(const open_streams& open, const io::tcp::stream_name& by);
   void fail_stream(const open_streams& open, std::uint32_t s);
   void tick_streams(const open_streams& open);
 

@@ -24,7 +24,7 @@ namespace {
 constexpr timestamp start{};
 
 stream_options some_streams(std::uint32_t streams) {
-  return {streams, 1000, 4000, milliseconds(100)};
+  return {streams, 1000, 4000, milliseconds(100), milliseconds(200), milliseconds(1000)};
 }
 
 /// So many bytes as one move, from offset 0 on.
@@ -159,6 +159,52 @@ TEST_CASE("stream schedule: a silent stream is ended at the other end first, whi
   }
 }
 
+TEST_CASE("stream schedule: a failed stream is opened again after a pause, and carries pieces when it is open",
+          "[tcp]") {
+  stream_schedule two(some_streams(2));
+  move_of some(2000);
+  two.on_failed(0, start);
+  two.tick(start + milliseconds(5000));
+  CHECK(two.take_reopened().empty()); // the other end may go on with it
+  REQUIRE(two.take(1).size() == 1);
+  CHECK_FALSE(two.on_answered(1, start));
+  two.tick(start + milliseconds(199));
+  CHECK(two.take_reopened().empty());
+  two.tick(start + milliseconds(200));
+  const auto again = two.take_reopened();
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].number == 0);
+  CHECK(again[0].attempt == 1);
+  CHECK(two.working() == 1);
+  two.add(remote_direction::put, some.all(), start);
+  CHECK(two.take(0).empty());
+  SECTION("it is open") {
+    CHECK(bytes_in(two.take(1)) == 2000);
+    two.on_open(0, start);
+    CHECK(two.working() == 2);
+    two.add(remote_direction::put, some.all(), start);
+    CHECK(bytes_in(two.take(0)) > 0);
+    // When it is lost again, the other end is asked to end this attempt.
+    two.on_failed(0, start);
+    const auto next = two.take(1);
+    CHECK(std::ranges::any_of(next, [](const piece& x) {
+      return x.kind == order_kind::end_stream && x.offset == stream_name{0, 1}.offset();
+    }));
+  }
+  SECTION("it fails, and the pause doubles") {
+    two.on_failed(0, start + milliseconds(210));
+    CHECK(two.working() == 1);
+    CHECK(two.take(1).size() == 3);
+    for (int i = 0; i < 3; ++i)
+      two.on_answered(1, start + milliseconds(210));
+    two.tick(start + milliseconds(609));
+    CHECK(two.take_reopened().empty());
+    two.tick(start + milliseconds(610));
+    CHECK(two.take_reopened().size() == 1);
+  }
+  CHECK(std::string(two.check()).empty());
+}
+
 namespace {
 
 /// The other end as it is: each stream has a queue of orders on their way, which it carries out one after the other,
@@ -175,6 +221,7 @@ public:
     /// This end has closed it.
     bool closed = false;
     bool stalls = false;
+    std::uint32_t attempt = 0;
   };
   std::vector<line> lines_;
   std::map<std::uint64_t, std::uint64_t> memory;
@@ -185,8 +232,9 @@ public:
       return;
     const auto done = x.orders.front();
     x.orders.pop_front();
+    const auto which = stream_name::of_offset(done.offset);
     if (done.kind == order_kind::end_stream)
-      lines_[done.offset].ended = true;
+      lines_[which.number].ended |= lines_[which.number].attempt == which.attempt;
     else
       memory[done.offset] = done.batch;
     x.answers.push_back(done);
@@ -199,7 +247,9 @@ class course {
 public:
   course(std::uint64_t seed, bool repeats_at_once)
       : random_(seed), streams_(static_cast<std::uint32_t>(1 + below(5))), rules_(some_streams(streams_)),
-        far_(streams_), failed_(streams_), repeats_at_once_(repeats_at_once) {}
+        far_(streams_), failed_(streams_), opening_(streams_), repeats_at_once_(repeats_at_once) {}
+
+  std::size_t reopened = 0;
 
   /// Empty if all is well.
   std::string run() {
@@ -211,6 +261,8 @@ public:
           return why;
         if (steps > 20000)
           return "stuck";
+        if (opened_too_early_)
+          return "a stream was opened again while the other end goes on with it";
       }
       if (rules_.is_lost())
         return {};
@@ -269,12 +321,32 @@ private:
       fail(ended);
     if (repeats_at_once_)
       far_end_forgets();
+    for (const auto& again : rules_.take_reopened())
+      open_again(again);
+    if (failed_[s] || !opening_[s])
+      return;
+    opening_[s] = false;
+    ++reopened;
+    rules_.on_open(s, now_);
+  }
+
+  void open_again(const stream_name& x) {
+    auto& line = far_.lines_[x.number];
+    opened_too_early_ |= !line.ended && !line.orders.empty();
+    line = {};
+    line.attempt = x.attempt;
+    failed_[x.number] = false;
+    if (below(3) == 0)
+      fail(x.number);
+    else
+      opening_[x.number] = true;
   }
 
   void fail(stream_number s) {
     if (failed_[s])
       return;
     failed_[s] = true;
+    opening_[s] = false;
     far_.lines_[s].closed = true;
     far_.lines_[s].answers.clear();
     rules_.on_failed(s, now_);
@@ -292,6 +364,8 @@ private:
   stream_schedule rules_;
   other_end far_;
   std::vector<bool> failed_;
+  std::vector<bool> opening_;
+  bool opened_too_early_ = false;
   bool repeats_at_once_;
   timestamp now_ = start;
   move_of some_{9000};
@@ -301,10 +375,14 @@ private:
 } // namespace
 
 TEST_CASE("stream schedule: over streams that fail and stall, every batch ends, with its own bytes", "[tcp]") {
+  std::size_t reopened = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     CAPTURE(seed);
-    REQUIRE(course(seed, false).run().empty());
+    course one(seed, false);
+    REQUIRE(one.run().empty());
+    reopened += one.reopened;
   }
+  CHECK(reopened > 100);
 }
 
 TEST_CASE("stream schedule: the check finds bytes of an ended stream", "[tcp]") {

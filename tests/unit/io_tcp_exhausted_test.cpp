@@ -79,7 +79,7 @@ TEST_CASE("tcp memory: without a free descriptor the listener does not spin, and
   sockaddr_in door{};
   door.sin_family = AF_INET;
   door.sin_port = htons(place->where.port);
-  door.sin_addr.s_addr = htonl(loopback);
+  door.sin_addr.s_addr = htonl(loopback.ipv4());
   const unique_descriptor waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(waiting);
   // The thread names itself.

@@ -1,3 +1,4 @@
+#include "base/tcp_connect.hpp"
 #include "base/unique_descriptor.hpp"
 #include "io/tcp/exposed_streams.hpp"
 #include "io/tcp/memory_frames.hpp"
@@ -14,7 +15,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <netinet/in.h>
 #include <poll.h>
 #include <random>
 #include <sys/socket.h>
@@ -58,6 +58,9 @@ public:
   std::atomic<std::size_t> stall_after = ~std::size_t{0};
   std::atomic<std::size_t> cut_after = ~std::size_t{0};
 
+  /// Bytes that have passed on the connection that came as that number.
+  std::size_t passed_by(std::size_t i) const { return i < passed_.size() ? passed_[i].load() : 0; }
+
 private:
   struct way {
     unique_descriptor node;
@@ -66,12 +69,9 @@ private:
   };
 
   static unique_descriptor connected(const endpoint& to) {
-    unique_descriptor out(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in name{};
-    name.sin_family = AF_INET;
-    name.sin_addr.s_addr = htonl(to.address);
-    name.sin_port = htons(to.port);
-    if (::connect(out.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0)
+    const auto name = socket_address::of(to.address, to.port);
+    unique_descriptor out(::socket(name.name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(out.get(), reinterpret_cast<const sockaddr*>(&name.name), name.size) != 0)
       out.reset();
     return out;
   }
@@ -116,6 +116,8 @@ private:
           x.client.reset();
         }
         moved = moved || x.passed != before;
+        if (i < passed_.size())
+          passed_[i] = x.passed;
       }
       if (!moved)
         std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -126,18 +128,22 @@ private:
   memory_place place_;
   listener listening_;
   std::atomic<bool> stopping_ = false;
+  std::array<std::atomic<std::size_t>, 8> passed_{};
   std::thread thread_;
 };
 
-std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes, bool encrypted, std::uint32_t most = streams) {
-  const std::array from{loopback};
-  auto made = io::make_tcp_exposer(loopback, encrypted, most)->expose(bytes, from);
+std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes, bool encrypted, std::uint32_t most = streams,
+                                           const host_address& at = loopback) {
+  const std::array from{at};
+  auto made = io::make_tcp_exposer(at, encrypted, most)->expose(bytes, from);
+  INFO((made ? std::string() : made.error().text));
   REQUIRE(made);
   return *made;
 }
 
 std::shared_ptr<io::remote_mover> new_mover(bool encrypted, unsigned threads = 2) {
-  auto made = io::make_tcp_mover({threads, encrypted, streams, std::chrono::milliseconds(300)});
+  auto made =
+      io::make_tcp_mover({threads, encrypted, streams, std::chrono::milliseconds(300), std::chrono::milliseconds(50)});
   REQUIRE(made);
   return *made;
 }
@@ -154,8 +160,9 @@ std::vector<io::remote_move> in_pages(std::vector<std::byte>& bytes) {
 
 TEST_CASE("tcp streams: pages that are spread over several connections are the same at both ends", "[tcp]") {
   const bool encrypted = GENERATE(false, true);
+  const auto at = GENERATE(false, true) ? host_address::ipv6_loopback() : loopback;
   constexpr std::size_t bytes = 32U << 20U;
-  const auto memory = expose(bytes, encrypted);
+  const auto memory = expose(bytes, encrypted, streams, at);
   const remote_end_of far(new_mover(encrypted), memory->name());
   auto first = byte_pattern(bytes, 1);
   REQUIRE(far.move(remote_direction::put, in_pages(first)));
@@ -201,6 +208,55 @@ TEST_CASE("tcp streams: the others carry the pages of a connection that is cut o
   REQUIRE(far.move(remote_direction::get, in_pages(here)));
   CHECK(here == next);
   CHECK(std::memcmp(memory->bytes().data(), next.data(), bytes) == 0);
+}
+
+TEST_CASE("tcp streams: a connection that was cut is opened again, and carries pages", "[tcp]") {
+  constexpr std::size_t bytes = 16U << 20U;
+  const bool encrypted = GENERATE(false, true);
+  const auto memory = expose(bytes, encrypted);
+  relay between(memory->name());
+  between.cut_after = 1'500'000;
+  const auto mover = new_mover(encrypted);
+  const remote_end_of far(mover, between.name());
+  auto here = byte_pattern(bytes, 1);
+  for (int i = 0; i < 5000 && mover->connection_counts().reopened == 0; ++i)
+    REQUIRE(far.move(remote_direction::put, in_pages(here)));
+  CHECK(mover->connection_counts().lost == 1);
+  CHECK(mover->connection_counts().reopened == 1);
+  here = byte_pattern(bytes, 2);
+  const auto before = between.passed_by(streams);
+  REQUIRE(far.move(remote_direction::put, in_pages(here)));
+  CHECK(std::memcmp(memory->bytes().data(), here.data(), bytes) == 0);
+  CHECK(between.passed_by(streams) > before);
+}
+
+TEST_CASE("exposed streams: a connection comes again only when its earlier attempt has ended", "[tcp]") {
+  exposed_streams all(2);
+  const auto come = [&](std::uint32_t number, std::uint32_t attempt) {
+    hello words;
+    words.stream = number;
+    words.streams = 2;
+    words.attempt = attempt;
+    return all.join(words, tcp_stream(unique_descriptor(::socket(AF_INET, SOCK_STREAM, 0))));
+  };
+  auto* const first = come(0, 0);
+  auto* const second = come(1, 0);
+  REQUIRE(first != nullptr);
+  REQUIRE(second != nullptr);
+  CHECK(come(1, 1) == nullptr);
+  all.leave(*second);
+  CHECK(come(1, 0) == nullptr);
+  auto* const again = come(1, 1);
+  REQUIRE(again != nullptr);
+  CHECK(come(1, 1) == nullptr);
+  // The order to end the first attempt was repeated: it does not end this one.
+  CHECK(all.end(*first, {1, 0}));
+  CHECK_FALSE(again->is_ending());
+  all.leave(*again);
+  // An attempt that was ended before it came.
+  CHECK(all.end(*first, {1, 2}));
+  CHECK(come(1, 2) == nullptr);
+  CHECK(come(1, 3) != nullptr);
 }
 
 TEST_CASE("tcp streams: a peer whose memory is freed is lost once, with several connections", "[tcp]") {
@@ -250,9 +306,9 @@ TEST_CASE("exposed streams: hellos that do not fit are refused, and a connection
   CHECK(all.join(words(1, 3), stream()) == nullptr);
   CHECK(all.join(words(0, 2), stream()) == nullptr);
   CHECK_FALSE(all.all_have_come());
-  CHECK_FALSE(all.end(*second, 1));
-  CHECK_FALSE(all.end(*second, 3));
-  CHECK(all.end(*second, 0));
+  CHECK_FALSE(all.end(*second, {1, 0}));
+  CHECK_FALSE(all.end(*second, {3, 0}));
+  CHECK(all.end(*second, {0, 0}));
   CHECK(all.join(words(0, 3), stream()) == nullptr);
   auto* const third = all.join(words(2, 3), stream());
   REQUIRE(third != nullptr);
@@ -265,7 +321,7 @@ TEST_CASE("exposed streams: hellos that do not fit are refused, and a connection
     left = true;
     all.leave(*third);
   });
-  CHECK(all.end(*second, 2));
+  CHECK(all.end(*second, {2, 0}));
   CHECK(left);
   serves.join();
 }
@@ -283,7 +339,7 @@ TEST_CASE("exposed streams: two connections that end each other do not wait for 
   std::array<std::thread, 2> threads;
   for (std::uint32_t i = 0; i < 2; ++i)
     threads[i] = std::thread([&, i] {
-      all.end(*both[i], 1 - i);
+      all.end(*both[i], {1 - i, 0});
       all.leave(*both[i]);
     });
   for (auto& x : threads)
@@ -296,18 +352,19 @@ TEST_CASE("tcp memory: the name of memory is read back, and others are refused w
   io::remote_memory_name name;
   name.key.assign(token_bytes, 1);
   name.bytes = 1;
-  const memory_place place{{0x0a000102, 4711}, true, 7};
+  const auto address = GENERATE(false, true) ? host_address::ipv6_loopback() : host_address::of_ipv4(0x0a000102);
+  const memory_place place{{address, 4711}, true, 7};
   name.address = place.bytes();
   const auto read = memory_place::parse(name);
   REQUIRE(read);
-  CHECK(read->where.address == 0x0a000102);
+  CHECK(read->where.address == address);
   CHECK(read->where.port == 4711);
   CHECK(read->encrypted);
   CHECK(read->streams == 7);
   std::mt19937_64 random(std::random_device{}());
   for (int i = 0; i < 20000; ++i) {
     auto other = name;
-    other.address.resize(random() % 12);
+    other.address.resize(random() % 24);
     for (auto& x : other.address)
       x = static_cast<std::uint8_t>(random() % (random() % 2 == 0 ? 4 : 256));
     const auto made = memory_place::parse(other);

@@ -24,7 +24,7 @@ using io::remote_direction;
 namespace {
 
 std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes, bool encrypted = false,
-                                           std::uint32_t admitted = loopback, std::uint32_t streams = 1) {
+                                           const host_address& admitted = loopback, std::uint32_t streams = 1) {
   const std::array from{admitted};
   auto made = io::make_tcp_exposer(loopback, encrypted, streams)->expose(bytes, from);
   REQUIRE(made);
@@ -252,7 +252,7 @@ TEST_CASE("tcp memory: unauthenticated connections are closed, and the node is a
 
 TEST_CASE("tcp memory: a connection from another address than those of the node is closed, whatever it knows",
           "[tcp]") {
-  const auto memory = expose(65536, false, 0x0a000001);
+  const auto memory = expose(65536, false, host_address::of_ipv4(0x0a000001));
   raw_end node(memory->name());
   node.say(hello_of(memory->name()));
   CHECK(node.is_refused());

@@ -10,7 +10,7 @@
 
 namespace troupe::test {
 
-inline constexpr std::uint32_t loopback = 0x7f000001;
+inline constexpr auto loopback = host_address::ipv4_loopback();
 
 /// The node's end of exposed memory, with blocking calls.
 struct remote_end_of {

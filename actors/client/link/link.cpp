@@ -263,11 +263,6 @@ void link::perform(const link_map& x) {
 }
 
 void link::offer(const link_map& x, const client_rank& mine) {
-  auto where = reply_.arena;
-  // A node that is reached over the loopback interface connects back over it.
-  constexpr std::uint32_t loopback = 0x7f000001;
-  if (options_.where.is_path() || is_loopback_name(options_.where.host))
-    where.movers.items.push_back(loopback);
   const auto on_offered = [this, x](const result<void>& outcome) {
     state_.on_offered(x.epoch, x.rank, outcome, now());
   };
@@ -278,7 +273,7 @@ void link::offer(const link_map& x, const client_rank& mine) {
     else if (theirs != nullptr && reply_.owner != 0)
       ask<void>(theirs->worker, on_offered, bind_atom_v, *exposed);
   };
-  ask<remote_offer>(mine.copier, on_exposed, lend_atom_v, reply_.owner, where);
+  ask<remote_offer>(mine.copier, on_exposed, lend_atom_v, reply_.owner, reply_.arena);
 }
 
 void link::perform(const link_bind_transfer& x) {

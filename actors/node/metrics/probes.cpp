@@ -208,6 +208,10 @@ void show(metrics_state& to, const remote_stats& x) {
        x.got_failures);
   to.count("troupe_remote_lost_clients_total", "How often the memory of an attached client on another host was lost.",
            {}, number(x.lost));
+  to.count("troupe_remote_connections_lost_total",
+           "Connections for pages that were lost while others to the same memory went on.", {}, number(x.streams_lost));
+  to.count("troupe_remote_connections_reopened_total", "Those of them that were opened again.", {},
+           number(x.streams_reopened));
 }
 
 // -- namespaces -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "io/remote_memory.hpp"
 #include "messages/io_messages.hpp"
 
 #include <mutex>
@@ -13,9 +14,14 @@ public:
     const std::lock_guard guard(mutex_);
     sum_ += x;
   }
-  remote_stats sum() const {
+  /// With the connections of the transport, which may be null.
+  remote_stats sum(const io::remote_mover* mover) const {
+    const auto connections = mover == nullptr ? io::remote_mover::connections{} : mover->connection_counts();
     const std::lock_guard guard(mutex_);
-    return sum_;
+    auto out = sum_;
+    out.streams_lost = connections.lost;
+    out.streams_reopened = connections.reopened;
+    return out;
   }
 
 private:

@@ -496,7 +496,7 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
   node_stats stats;
   stats.clients = state_.clients();
   stats.disconnected_clients = state_.disconnected_clients();
-  stats.remote = remote_totals_->sum();
+  stats.remote = remote_totals_->sum(children_.mover.get());
   for (const auto& [owner, x] : clients_)
     stats.attached.push_back(
         {x.name, children_.served[x.ns].name, x.process_id, x.elsewhere, duration(clock().now() - x.since)});
