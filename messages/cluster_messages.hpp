@@ -62,7 +62,7 @@ struct peer_stats {
   /// The peer's name; empty until its first answer.
   std::string node;
   std::uint64_t incarnation = 0;
-  /// Whether it answers, and is asked for pages.
+  /// Whether it answers, and its pages can be reached as far as is known.
   bool up = false;
   /// Whether the address is this node's own.
   bool self = false;

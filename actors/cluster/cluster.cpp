@@ -36,10 +36,6 @@ membership_options rules_of(const cluster_parts& parts) {
           options.attach.reconnect_backoff_max, std::random_device{}()};
 }
 
-std::uint64_t microseconds_of(duration x) {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(x).count());
-}
-
 } // namespace
 
 cluster::cluster(caf::actor_config& config, cluster_parts parts)
@@ -179,37 +175,6 @@ caf::result<prefix_fetch_reply> cluster::wanted_prefix(const prefix_fetch_reques
   return promise;
 }
 
-cluster_stats cluster::stats() const {
-  cluster_stats out{parts_.self.cluster, {}};
-  add_adopted(out);
-  if (etcd_)
-    out.etcd = etcd_->stats();
-  for (const auto i : members_.numbers()) {
-    const auto counts = fetching_.counts(i);
-    out.peers.push_back({.address = members_.address(i),
-                         .node = members_.card(i).node,
-                         .incarnation = members_.card(i).incarnation,
-                         .up = members_.is_up(i),
-                         .self = members_.is_self(i),
-                         .trouble = members_.trouble(i),
-                         .namespaces = rules_.open_sessions(i),
-                         .asked = counts.asked,
-                         .had = counts.had,
-                         .late = counts.late,
-                         .pages = counts.pages,
-                         .bytes = counts.bytes,
-                         .failed = counts.failed,
-                         .learned_keys = learning_.learned_from(i),
-                         .file_pages = counts.file_pages,
-                         .file_bytes = counts.file_bytes,
-                         .files_stale = counts.files_stale,
-                         .files_damaged = counts.files_damaged,
-                         .files_failed = counts.files_failed,
-                         .lag_us = microseconds_of(members_.lag(i))});
-  }
-  return out;
-}
-
 void cluster::on_tick() {
   members_.on_time(now());
   if (etcd_)
@@ -260,26 +225,6 @@ void cluster::flush() {
       std::visit([this](const auto& x) { perform(x); }, effect);
   }
   plan_tick();
-}
-
-void cluster::report_condition() {
-  if (!parts_.condition)
-    return;
-  if (etcd_) {
-    if (const auto why = etcd_->trouble(); why.empty())
-      parts_.condition->ends(trouble::etcd_unreachable, 0);
-    else
-      parts_.condition->begins(trouble::etcd_unreachable, 0, why);
-  }
-  for (const auto i : members_.numbers()) {
-    const auto part = static_cast<node_condition::part_number>(i);
-    if (members_.is_up(i) || members_.is_self(i))
-      parts_.condition->ends(trouble::peer_unreachable, part);
-    else if (!members_.trouble(i).empty())
-      parts_.condition->begins(trouble::peer_unreachable, part,
-                               "a peer is unreachable, and its pages are unavailable until it returns: " +
-                                   members_.address(i) + ": " + members_.trouble(i));
-  }
 }
 
 // -- members ----------------------------------------------------------------------------------------------------------
@@ -390,7 +335,7 @@ void cluster::perform(const open_session& x) {
   const auto found = lines_.find(name.first);
   const auto address = parse_node_address(members_.address(name.first));
   if (found == lines_.end() || !address)
-    return rules_.on_session_opened(name, false, now());
+    return on_session_opened(name, fail(errc::unreachable, "the connection to the peer has ended"));
   link_options where;
   where.where = *address;
   where.dialer = found->second.dialer;
@@ -405,12 +350,9 @@ void cluster::perform(const open_session& x) {
                                   like = namespace_here{own.geometry, own.memory}] {
     auto opened = open_staging_client(outside, how, where, name.second, bytes, like);
     post([this, name, opened = std::move(opened)] {
-      rules_.on_session_opened(name, opened.has_value(), now());
-      if (!opened) {
-        log::get("cluster")->warn("cannot attach to namespace {} at peer {}: {}; retrying", to_string(name.second),
-                                  members_.address(name.first), opened.error().text);
-        return;
-      }
+      on_session_opened(name, opened ? result<void>() : tl::unexpected<error>(opened.error()));
+      if (!opened)
+        return flush();
       sessions_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
                          opened->node.shards};
       follow_learning();
@@ -422,7 +364,7 @@ void cluster::perform(const open_session& x) {
     });
   });
   if (!posted)
-    rules_.on_session_opened(name, false, now());
+    on_session_opened(name, tl::unexpected<error>(posted.error()));
 }
 
 void cluster::perform(const leave_session& x) {

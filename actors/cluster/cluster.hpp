@@ -151,6 +151,8 @@ private:
   void perform(const leave_namespace& x);
   void perform(const open_session& x);
   void perform(const leave_session& x);
+  /// Passes the outcome of an attempt on to the rules, and logs a failure that is new.
+  void on_session_opened(const session_name& name, const result<void>& outcome);
   void perform(fetch_ask& x);
   void perform(fetch_release& x);
   void perform(fetch_move& x);
@@ -162,6 +164,9 @@ private:
 
   /// Requests the list of namespaces from this node, and updates the peer sessions.
   void look_at_own_namespaces();
+  /// Why the peer's pages cannot be reached: because it does not answer, or because no session with it can be opened.
+  /// Empty where they can, and before the first attempt has ended.
+  std::string trouble_of(peer_number peer) const;
   /// Updates the node's condition with the peers that are unreachable.
   void report_condition();
   void load(peer_number peer, load_from_peer x);

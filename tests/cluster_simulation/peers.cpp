@@ -169,8 +169,10 @@ void world::attach(std::size_t i, const session_name& name, attached then) {
 }
 
 void world::perform(std::size_t i, const cluster::open_session& x) {
-  if (has(defect::keep_old_sessions) && nodes_[i].sessions.contains(x.session))
-    return nodes_[i].rules->on_session_opened(x.session, true, local(i));
+  if (has(defect::keep_old_sessions) && nodes_[i].sessions.contains(x.session)) {
+    nodes_[i].rules->on_session_opened(x.session, {}, local(i));
+    return;
+  }
   attach(i, x.session, [this, i, x](const result<attachment>& came) {
     auto& n = nodes_[i];
     count(came ? "attached" : "not attached");
@@ -179,7 +181,7 @@ void world::perform(std::size_t i, const cluster::open_session& x) {
         broken("cluster", n.name + " is a client of a node of another cluster");
       n.sessions[x.session] = {++last_serial_, came->owner, came->life, false, came->file};
     }
-    n.rules->on_session_opened(x.session, came.has_value(), local(i));
+    n.rules->on_session_opened(x.session, came ? result<void>() : tl::unexpected<error>(came.error()), local(i));
     // The next one of this peer.
     if (came)
       look(i);

@@ -60,7 +60,7 @@ struct connected_node {
     CHECK(follow() == names{"open mine"});
     open_here();
     CHECK(follow() == names{"tie to there"});
-    rules.on_session_opened(session, true, now);
+    rules.on_session_opened(session, {}, now);
   }
 
   using names = std::vector<std::string>;
@@ -140,11 +140,58 @@ TEST_CASE("peer sessions: a failed open is retried after a pause", "[cluster]") 
   CHECK(x.follow() == names{"open mine"});
   x.open_here();
   CHECK(x.follow() == names{"tie to there"});
-  x.rules.on_session_opened(x.session, false, x.now);
+  x.rules.on_session_opened(x.session, fail(errc::io_error, "its memory is not reached"), x.now);
   CHECK(x.follow().empty());
   CHECK_FALSE(x.rules.is_open(x.session));
   x.now += pause;
   CHECK(x.follow() == names{"tie to there"});
+}
+
+TEST_CASE("peer sessions: a peer of which no session can be opened is in trouble until one is, and that is new once",
+          "[cluster]") {
+  connected_node x;
+  const auto failed = [&](const char* why) {
+    return x.rules.on_session_opened(x.session, fail(errc::io_error, why), x.now);
+  };
+  x.open_all();
+  CHECK(x.rules.trouble(0).empty());
+  x.rules.on_answered(x.session, false, x.now);
+  x.now += pause;
+  CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
+  CHECK(failed("port 1 is not reached"));
+  CHECK(x.rules.trouble(0) == "port 1 is not reached");
+  CHECK(x.rules.trouble(1).empty());
+  for (int i = 0; i < 3; ++i) {
+    x.now += pause;
+    CHECK(x.follow() == names{"tie to there"});
+    CHECK(x.rules.trouble(0) == (i == 0 ? "port 1 is not reached" : "port 2 is not reached"));
+    CHECK_FALSE(failed("port 2 is not reached"));
+  }
+  x.now += pause;
+  x.follow();
+  CHECK_FALSE(x.rules.on_session_opened(x.session, {}, x.now));
+  CHECK(x.rules.trouble(0).empty());
+  CHECK(x.rules.open_sessions(0) == 1);
+}
+
+TEST_CASE("peer sessions: one session that cannot be opened beside another one is no trouble of the peer",
+          "[cluster]") {
+  connected_node x;
+  x.here = {{test_namespace, "mine"}, {other_namespace, "my other"}};
+  x.says(0, 5, {{test_namespace, "one"}, {other_namespace, "two"}});
+  x.follow();
+  for (const auto& id : {test_namespace, other_namespace}) {
+    x.pages.add_namespace(id, 4096, 1, 8);
+    x.rules.on_namespace_opened(id, true, x.now);
+  }
+  x.follow();
+  x.rules.on_session_opened({0, test_namespace}, {}, x.now);
+  x.follow();
+  CHECK(x.rules.on_session_opened({0, other_namespace}, fail(errc::identity_mismatch, "other pages"), x.now));
+  CHECK(x.rules.trouble(0).empty());
+  x.now += pause;
+  x.follow();
+  CHECK_FALSE(x.rules.on_session_opened({0, other_namespace}, fail(errc::identity_mismatch, "other pages"), x.now));
 }
 
 TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a failure pauses all of them", "[cluster]") {
@@ -159,7 +206,7 @@ TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a fail
   }
   CHECK(x.follow() == names{"tie to one"});
   CHECK(x.follow().empty());
-  x.rules.on_session_opened({0, test_namespace}, false, x.now);
+  x.rules.on_session_opened({0, test_namespace}, fail(errc::io_error, "its memory is not reached"), x.now);
   CHECK(x.follow().empty());
   x.now += pause - ms;
   CHECK(x.follow().empty());
@@ -167,9 +214,9 @@ TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a fail
   x.now += ms;
   CHECK(x.follow() == names{"tie to two"});
   CHECK(x.follow().empty());
-  x.rules.on_session_opened({0, other_namespace}, true, x.now);
+  x.rules.on_session_opened({0, other_namespace}, {}, x.now);
   CHECK(x.follow() == names{"tie to one"});
-  x.rules.on_session_opened({0, test_namespace}, false, x.now);
+  x.rules.on_session_opened({0, test_namespace}, fail(errc::io_error, "its memory is not reached"), x.now);
   CHECK(x.follow().empty());
   // The pause is that of one run.
   x.says(0, 6, both);
@@ -182,7 +229,7 @@ TEST_CASE("peer sessions: a peer that cannot be attached to does not affect othe
   x.rules.on_answered(x.session, false, x.now);
   x.now += pause;
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
-  x.rules.on_session_opened(x.session, false, x.now);
+  x.rules.on_session_opened(x.session, fail(errc::io_error, "its memory is not reached"), x.now);
   x.says(1, 9, {{test_namespace, "at the second"}});
   CHECK(x.follow() == names{"tie to at the second"});
 }
@@ -196,9 +243,9 @@ TEST_CASE("peer sessions: a session belongs to one run of a peer and ends when i
   // The peer has restarted again during the opening.
   x.says(0, 7, {{test_namespace, "there"}});
   CHECK(x.follow().empty());
-  x.rules.on_session_opened(x.session, true, x.now);
+  x.rules.on_session_opened(x.session, {}, x.now);
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
-  x.rules.on_session_opened(x.session, true, x.now);
+  x.rules.on_session_opened(x.session, {}, x.now);
   x.says(0, 7, {});
   CHECK(x.follow() == names{"leave tie to 0"});
   CHECK(x.rules.is_open(test_namespace));

@@ -45,4 +45,33 @@ TEST_CASE("link state: a node that cannot reach the memory is left and retried, 
   CHECK(d.ended(1) == errc::ok);
 }
 
+TEST_CASE("link state: memory that is not reached is logged once until the client is bound, or not before that",
+          "[link_state]") {
+  const bool caller_logs = GENERATE(false, true);
+  harness d(true, caller_logs);
+  d.state.bind(1, {0, 1}, timestamp::max());
+  auto now = harness_start;
+  const auto fails = [&](const char* why) {
+    d.attach();
+    d.take<link_bind_lookup>();
+    const auto map = d.take<link_map>().front();
+    d.state.on_offered(map.epoch, map.rank, fail(errc::io_error, why), now);
+    std::size_t warnings = 0;
+    for (const auto& x : d.take<link_news>())
+      warnings += x.how == link_news::weight::warning ? 1 : 0;
+    now = d.state.next_event();
+    d.state.on_time(now);
+    return warnings;
+  };
+  CHECK(fails("port 1 is not reached") == (caller_logs ? 0 : 1));
+  CHECK(fails("port 2 is not reached") == 0);
+  CHECK(fails("port 2 is not reached") == 0);
+  d.attach();
+  d.bind_all();
+  d.state.on_node_lost(now);
+  d.take<link_news>();
+  d.state.on_time(d.state.next_event());
+  CHECK(fails("port 1 is not reached") == 1);
+}
+
 } // namespace link_remote_test

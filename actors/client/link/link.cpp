@@ -21,6 +21,8 @@ link_state_options rules_of(const link_options& options) {
   out.backoff_max = options.attach.reconnect_backoff_max;
   out.seed = options.seed;
   out.window_bytes = options.window_bytes;
+  // A node logs for its sessions with peers.
+  out.caller_logs = !options.cluster.empty();
   if (!options.local)
     out.first_excuse =
         "cannot reach a node at " + to_string(options.where) + ": there was no answer before the timeout";

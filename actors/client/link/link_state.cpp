@@ -49,7 +49,8 @@ result<void> check(const node_offer& offer) {
 link_state::link_state(const link_state_options& options)
     : options_(options),
       backoff_(options.backoff_min, options.backoff_max, options.seed), last_error_{errc::unreachable,
-                                                                                    options.first_excuse} {}
+                                                                                    options.first_excuse},
+      notified_unbound_(options.caller_logs) {}
 
 void link_state::start() {
   if (phase_ == phase::idle)
@@ -401,6 +402,7 @@ void link_state::on_bound(link_epoch epoch, const result<void>& outcome, timesta
   if (--unbound_ > 0)
     return;
   all_bound_ = true;
+  notified_unbound_ = false;
   backoff_.reset(); // only now: a node that accepts attachments and then fails is retried with back-off
   answer_all(waiting_bound_, {});
   answer_all(waiting_attached_, {});
@@ -411,8 +413,10 @@ void link_state::on_not_bound(const error& why, timestamp now) {
     refuse(why);
     return;
   }
-  say(link_news::weight::warning,
-      "attached to node '" + node_name_ + "', but its pages cannot be accessed: " + why.text);
+  // This repeats with each attempt, and its text may differ each time, as where it names a port.
+  const bool is_known = std::exchange(notified_unbound_, true);
+  say(is_known ? link_news::weight::debug : link_news::weight::warning,
+      "attached to node '" + node_name_ + "', but its pages cannot be accessed: " + why.text + "; retrying");
   leave(true);
   retry(why, now);
 }

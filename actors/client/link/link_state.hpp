@@ -26,6 +26,8 @@ struct link_state_options {
   std::string first_excuse = "not attached yet";
   /// The most bytes that the coordinators of a rank may have pinned at once: half for loads, half for saves.
   std::uint64_t window_bytes = 0;
+  /// Whether the caller logs why the client could not be bound the first time.
+  bool caller_logs = false;
 };
 
 /// What a node offers when it accepts an attachment.
@@ -257,6 +259,8 @@ private:
   error last_error_;
   /// The last shortage that was logged.
   std::string notified_shortage_;
+  /// Whether a failure to bind was logged since the client was bound last.
+  bool notified_unbound_ = false;
   /// Of the current attachment; 0 when there is none.
   owner_id owner_ = 0;
   std::string node_name_;

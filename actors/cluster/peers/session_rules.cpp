@@ -143,16 +143,21 @@ void session_rules::on_namespace_lost(const namespace_id& ns) {
     found->second.lost = true;
 }
 
-void session_rules::on_session_opened(const session_name& session, bool fine, timestamp now) {
+bool session_rules::on_session_opened(const session_name& session, const result<void>& outcome, timestamp now) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end())
-    return;
+    return false;
   auto& x = found->second;
-  x.is = fine ? phase::open : phase::unreachable;
-  x.again = fine ? now : later(now, pause_);
+  const bool is_known = !x.trouble.empty() || !trouble(session.first).empty();
+  x.is = outcome ? phase::open : phase::unreachable;
+  x.again = outcome ? now : later(now, pause_);
   x.silent_since = timestamp::max();
-  if (!fine)
-    pauses_[session.first] = {x.again, x.of};
+  x.trouble.clear();
+  if (outcome)
+    return false;
+  pauses_[session.first] = {x.again, x.of};
+  x.trouble = outcome.error().text.empty() ? "no answer" : outcome.error().text;
+  return !is_known;
 }
 
 void session_rules::on_answered(const session_name& session, bool reached, timestamp now) {
@@ -174,6 +179,14 @@ bool session_rules::is_open(const session_name& session) const {
 std::size_t session_rules::open_sessions(peer_number peer) const {
   return static_cast<std::size_t>(std::ranges::count_if(
       sessions_, [&](const auto& x) { return x.first.first == peer && x.second.is == phase::open; }));
+}
+
+std::string session_rules::trouble(peer_number peer) const {
+  if (open_sessions(peer) > 0)
+    return {};
+  const auto failed = std::ranges::find_if(
+      sessions_, [&](const auto& x) { return x.first.first == peer && !x.second.trouble.empty(); });
+  return failed == sessions_.end() ? std::string{} : failed->second.trouble;
 }
 
 std::string session_rules::name_of(const namespace_id& ns) const {

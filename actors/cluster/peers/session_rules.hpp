@@ -79,13 +79,18 @@ public:
   void on_namespace_opened(const namespace_id& ns, bool fine, timestamp now);
   /// The node ended the attachment of the client that saves, as when the namespace is removed.
   void on_namespace_lost(const namespace_id& ns);
-  void on_session_opened(const session_name& session, bool fine, timestamp now);
+  /// Returns true for a failure that is to be logged: the first one of the session since it was open, unless no session
+  /// of the peer is open, and that is known already.
+  bool on_session_opened(const session_name& session, const result<void>& outcome, timestamp now);
   /// A request over the session was answered, or found no receiver.
   void on_answered(const session_name& session, bool reached, timestamp now);
 
   bool is_open(const namespace_id& ns) const;
   bool is_open(const session_name& session) const;
   std::size_t open_sessions(peer_number peer) const;
+  /// Why no page of a peer that answers can be reached: the error of a session, where none is open and one has failed;
+  /// else empty.
+  std::string trouble(peer_number peer) const;
   /// The name of the namespace here; empty for one that is not followed.
   std::string name_of(const namespace_id& ns) const;
 
@@ -108,6 +113,8 @@ private:
     timestamp again{};
     /// Since when there has been no answer.
     timestamp silent_since = timestamp::max();
+    /// Why the last attempt failed; empty if it has not.
+    std::string trouble{};
   };
 
   /// The pause after a failed attempt.
