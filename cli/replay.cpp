@@ -285,7 +285,9 @@ int play(caf::actor_system& system, const setting& on, const replay::trace& trac
     node = std::move(*started);
     where.local = node->reception();
   } else {
-    auto made = listeners::make(system, options_of_listeners(config.actors));
+    auto how = options_of_listeners(config.actors);
+    how.connect_time = std::min(how.connect_time, config.attach.request_timeout / 2);
+    auto made = listeners::make(system, how);
     if (!made)
       return report_failure(made.error(), options);
     ways = std::move(*made);

@@ -6,6 +6,8 @@
 #include "connector/engine_halves.hpp"
 #include "connector/groups/grouped_worker_half.hpp"
 
+#include <algorithm>
+
 namespace troupe::connector {
 
 result<std::uint32_t> blocks_per_page(const namespace_spec& ns, const engine_options& engine) {
@@ -114,6 +116,7 @@ private:
 
   static listener_options options_of(const runtime_options& options) {
     listener_options out;
+    out.connect_time = std::min(out.connect_time, options.request_timeout / 2);
     if (!options.certificate.empty())
       out.tls = tls_identity{options.certificate, options.key, options.authorities};
     return out;

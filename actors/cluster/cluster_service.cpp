@@ -26,9 +26,12 @@ config::caf_config caf_options(config::caf_config x) {
   return x;
 }
 
-listener_options options_of(const config::actors_config& x) {
+listener_options options_of(const config::node_config& options) {
+  const auto& x = options.actors;
   listener_options out;
   out.max_message_bytes = x.max_message_bytes;
+  // A hello waits for twice as long.
+  out.connect_time = std::min(out.connect_time, options.cluster.hello_interval);
   if (x.tls.certificate && x.tls.key && x.tls.ca) {
     out.tls = tls_identity{*x.tls.certificate, *x.tls.key, *x.tls.ca};
     // The node connects to peers that serve pages to its engines, so an engine's certificate is not enough.
@@ -112,7 +115,7 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.storage = open_storage(options);
   parts.memory = memory;
   // Both run in the opener's thread, which ends before the objects that they use.
-  parts.make_dialer = [this, how = options_of(options.actors)]() -> result<caf::io::middleman_actor> {
+  parts.make_dialer = [this, how = options_of(options)]() -> result<caf::io::middleman_actor> {
     auto made = listeners::make(*outside_, how);
     if (!made)
       return tl::unexpected<error>(made.error());

@@ -158,10 +158,14 @@ TEST_CASE("a replay that waits for a node reports reason and duration in its own
   };
   CHECK(said("127.0.0.1:1").find("connection refused") != std::string::npos);
   CHECK(said("127.0.0.1:1", {"--engine"}).find("connection refused") != std::string::npos);
-  for (const auto how : {listener::manner::silent, listener::manner::http, listener::manner::garbage}) {
-    const listener other(how);
-    CHECK(said("127.0.0.1:" + std::to_string(other.port())).find("has not admitted this client yet") !=
-          std::string::npos);
+  using how = listener::manner;
+  for (const auto& [manner, why] :
+       {std::pair(how::silent, "no answer before the timeout"), std::pair(how::http, "an HTTP server answers there"),
+        std::pair(how::garbage, "speaks another protocol")}) {
+    const listener other(manner);
+    const auto text = said("127.0.0.1:" + std::to_string(other.port()));
+    CHECK(text.find("has not admitted this client yet") != std::string::npos);
+    CHECK(text.find(why) != std::string::npos);
   }
   CHECK(said("no-such-host.invalid:4600").find("resolved") != std::string::npos);
 }

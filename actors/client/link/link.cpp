@@ -3,6 +3,7 @@
 #include "actors/support/actor_support.hpp"
 #include "base/host_identity.hpp"
 #include "base/log.hpp"
+#include "base/tcp_connect.hpp"
 
 #include <caf/io/all.hpp>
 
@@ -51,7 +52,9 @@ std::string why_not_reached(const caf::error& e, const node_address& where) {
     case caf::sec::cannot_connect_to_node:
       return "connection refused";
     case caf::sec::request_timeout:
-      return "it accepts connections and sends nothing; check that it is a node";
+      return where.is_path() || is_numeric_host(where.host)
+                 ? "it accepts connections and sends nothing; check that it is a node"
+                 : "its name was not resolved in time, or it accepts connections and sends nothing";
     case caf::sec::disconnect_during_handshake:
       return where.is_path() ? "it closed the connection at once: it is not a node of this version, or has reached "
                                "its limit of connections (actors.max_connections)"

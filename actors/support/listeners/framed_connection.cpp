@@ -282,17 +282,26 @@ void framed_connection::refuse_answerer() {
   if (std::exchange(answerer_refused_, true))
     return;
   cut();
-  auto* const broker = dynamic_cast<caf::io::basp_broker*>(parent());
   // The broker may have released this connection already; then no request is pending.
-  if (broker == nullptr)
+  fail_connect(parent(), {errc::not_owner, "the server's certificate does not name the organizational unit (OU) \"" +
+                                               registry_->required_unit() + "\" (actors.tls)"});
+}
+
+void framed_connection::fail_connect(caf::io::abstract_broker* broker, const error& why) {
+  auto* const basp = dynamic_cast<caf::io::basp_broker*>(broker);
+  if (basp == nullptr)
     return;
-  // The callback is the pending connect request; it is cleared so that the broker does not answer it again.
-  if (const auto found = broker->ctx.find(hdl()); found != broker->ctx.end() && found->second.callback) {
-    found->second.callback->deliver(
-        to_caf(error{errc::not_owner, "the server's certificate does not name the organizational unit (OU) \"" +
-                                          registry_->required_unit() + "\" (actors.tls)"}));
+  if (const auto found = basp->ctx.find(hdl()); found != basp->ctx.end() && found->second.callback) {
+    found->second.callback->deliver(to_caf(why));
     found->second.callback = caf::none;
   }
+}
+
+void framed_connection::detach_from(caf::io::abstract_broker* broker) {
+  // Without a cause the broker says that the connection ended during the handshake.
+  if (!who_ && tls_ != nullptr && !tls_->failure().empty())
+    fail_connect(broker, {errc::unreachable, tls_->failure()});
+  caf::io::scribe::detach_from(broker);
 }
 
 void framed_connection::forget_spawn_server() {

@@ -168,6 +168,10 @@ public:
   void remove_from_loop() override { stream_.passivate(); }
   void data_transferred(caf::execution_unit* context, std::size_t written, std::size_t remaining) override;
 
+protected:
+  /// The connection has ended. A pending connect request fails with the cause, where that is known.
+  void detach_from(caf::io::abstract_broker* broker) override;
+
 private:
   /// Records that `bytes` bytes now wait to be sent.
   void count_unsent(std::size_t bytes);
@@ -176,8 +180,9 @@ private:
   bool refuse();
   /// Whether the server has the required certificate. Nothing that it sends is read before that is known.
   bool may_answer() const;
-  /// Fails the pending connect request with the reason.
   void refuse_answerer();
+  /// Fails the pending connect request, if there is one, so that the broker does not answer it.
+  void fail_connect(caf::io::abstract_broker* broker, const error& why);
   /// Ends the actor by which CAF asks each new peer for its spawn server; it would wait for years.
   void forget_spawn_server();
 

@@ -1,18 +1,21 @@
 #include "actors/support/listeners/listeners.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "actors/support/listeners/first_bytes.hpp"
 #include "actors/support/listeners/framed_connection.hpp"
 #include "actors/support/spawn_with_thread.hpp"
 #include "base/process_watch.hpp"
 #include "base/tcp_connect.hpp"
-#include "io/tcp_socket.hpp"
 
 #include <caf/io/basp_broker.hpp>
 #include <caf/io/middleman_actor_impl.hpp>
 
+#include <algorithm>
 #include <set>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -22,7 +25,8 @@ namespace {
 /// one is closed a little later. A node that does not run as root cannot have TCP ports in this range.
 constexpr std::uint16_t local_ports = 1000;
 
-constexpr auto connect_limit = std::chrono::seconds(10);
+/// How long the dialer waits for the first bytes of a listener. Nodes send theirs at once.
+constexpr auto first_bytes_limit = std::chrono::seconds(1);
 
 bool is_path(const std::string& host) {
   return host.find('/') != std::string::npos;
@@ -41,6 +45,7 @@ std::unique_ptr<watched_process> process_behind(const unique_descriptor& socket)
 struct listeners::state {
   std::shared_ptr<listener_registry> registry;
   std::uint32_t max_connections = 0;
+  duration connect_time{};
   std::shared_ptr<tls_context> tls;
   /// Why TLS could not be set up although it is configured.
   std::optional<error> no_tls;
@@ -58,16 +63,9 @@ public:
 
 protected:
   caf::expected<caf::io::scribe_ptr> connect(const std::string& host, std::uint16_t port) override {
-    auto made = is_path(host) ? connect_local(host) : io::connect_tcp(host, port, connect_limit);
-    if (!made)
-      return to_caf(made.error());
-    const bool secret = !is_path(host);
-    if (secret && state_->no_tls)
-      return to_caf(*state_->no_tls);
-    auto connection = secret ? peer_socket::to_node(*made, state_->tls.get())
-                             : peer_socket::to_local_node(*made, state_->handed->connect(process_behind(*made)));
+    auto connection = is_path(host) ? connect_to_path(host) : connect_to_host(host, port);
     if (!connection)
-      return to_caf(error{errc::unreachable, "the TLS connection to " + endpoint_text(host, port) + " failed"});
+      return to_caf(connection.error());
     return caf::io::scribe_ptr(
         caf::make_counted<framed_connection>(backend(), std::move(*connection), state_->registry));
   }
@@ -80,6 +78,51 @@ protected:
   }
 
 private:
+  result<peer_socket> connect_to_path(const std::string& path) const {
+    auto made = connect_local(path);
+    if (!made)
+      return tl::unexpected<error>(made.error());
+    return *peer_socket::to_local_node(*made, state_->handed->connect(process_behind(*made)));
+  }
+
+  /// Finds out what answers there before CAF does, which would only say that it is no actor system.
+  result<peer_socket> connect_to_host(const std::string& host, std::uint16_t port) const {
+    if (state_->no_tls)
+      return tl::unexpected<error>(*state_->no_tls);
+    const auto where = resolve_host(host, port);
+    if (!where)
+      return tl::unexpected<error>(where.error());
+    auto made = connect_to_any(*where, state_->connect_time);
+    if (!made)
+      return tl::unexpected<error>(made.error());
+    const bool encrypted = state_->tls != nullptr;
+    const auto patience = std::min<duration>(first_bytes_limit, state_->connect_time / 4);
+    if (!encrypted)
+      if (auto checked = check_plain(*where, made->get(), patience); !checked)
+        return tl::unexpected<error>(checked.error());
+    auto connection = peer_socket::to_node(*made, state_->tls.get());
+    if (!connection)
+      return fail(errc::internal, "OpenSSL cannot start a connection");
+    if (encrypted)
+      if (auto checked = check_first_bytes(connection->descriptor(), true, patience); !checked) {
+        ::close(connection->descriptor());
+        return tl::unexpected<error>(checked.error());
+      }
+    return std::move(*connection);
+  }
+
+  static result<void> check_plain(const std::vector<socket_address>& where, int socket, duration patience) {
+    if (auto checked = check_first_bytes(socket, false, patience); !checked || has_bytes(socket))
+      return checked;
+    // A node may only be slow, so it has the rest of the time.
+    return check_silent_listener(where, patience);
+  }
+
+  static bool has_bytes(int socket) {
+    char first = 0;
+    return ::recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  }
+
   caf::io::network::default_multiplexer& backend() {
     return dynamic_cast<caf::io::network::default_multiplexer&>(system().middleman().backend());
   }
@@ -94,6 +137,7 @@ result<std::unique_ptr<listeners>> listeners::make(caf::actor_system& system, co
       listener_registry::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes,
                                        options.roles, options.outgoing, options.required_unit, options.peers});
   shared->max_connections = options.max_connections;
+  shared->connect_time = options.connect_time;
   shared->handed = out->handed_;
   if (options.tls) {
     if (auto loaded = tls_context::load(*options.tls))

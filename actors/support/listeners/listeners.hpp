@@ -29,6 +29,8 @@ struct listener_options {
   /// The time within which a connection must complete its handshake.
   duration handshake_time = std::chrono::seconds(5);
   std::uint32_t max_message_bytes = 16U << 20U;
+  /// The time limit for connecting to a host: less than that of those who ask the dialer, so that they get its error.
+  duration connect_time = std::chrono::seconds(5);
   /// The TLS identity for TCP connections in both directions; not set: no authentication.
   std::optional<tls_identity> tls{};
   /// The organizational unit (OU) that the certificate of a server must name when this process connects to it with TLS;

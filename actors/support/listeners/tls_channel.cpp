@@ -22,6 +22,28 @@ tl::unexpected<error> cannot(const char* what, const std::filesystem::path& file
               std::string(what) + " " + file.string() + ": " + (why != nullptr ? why : "the file cannot be read"));
 }
 
+/// Whether the alert is about a certificate of the side that receives it.
+bool is_about_certificate(int alert) {
+  return (alert >= SSL_AD_BAD_CERTIFICATE && alert <= SSL_AD_CERTIFICATE_UNKNOWN) || alert == SSL_AD_UNKNOWN_CA ||
+         alert == SSL_AD_ACCESS_DENIED || alert == SSL_AD_CERTIFICATE_REQUIRED;
+}
+
+std::string failure_of(long verified, unsigned long reason) {
+  if (verified != X509_V_OK)
+    return std::string("its certificate is refused here: ") + ::X509_verify_cert_error_string(verified) +
+           " (actors.tls.ca)";
+  if (reason == 0)
+    return {};
+  // OpenSSL reports alerts of the other side as their number and an offset.
+  if (const auto alert = ERR_GET_REASON(reason) - SSL_AD_REASON_OFFSET; alert >= 0) {
+    const std::string name = ::SSL_alert_desc_string_long(alert);
+    return is_about_certificate(alert) ? "it refuses the certificate of this side: " + name + " (actors.tls)"
+                                       : "it ended the TLS handshake: " + name;
+  }
+  const char* const text = ::ERR_reason_error_string(reason);
+  return std::string("TLS failed: ") + (text == nullptr ? "unknown error" : text);
+}
+
 int as_length(std::size_t size) {
   return static_cast<int>(std::min<std::size_t>(size, std::numeric_limits<int>::max()));
 }
@@ -68,20 +90,29 @@ std::unique_ptr<tls_channel> tls_channel::start(const tls_context& context, int 
     return out;
   }
   ::SSL_set_connect_state(made);
-  return out->shake() == outcome::failed ? nullptr : std::move(out);
+  // A failure is reported by the next read, with its cause.
+  static_cast<void>(out->shake());
+  return out;
 }
 
 tls_channel::~tls_channel() {
   ::SSL_free(ssl_);
 }
 
-tls_channel::outcome tls_channel::after(int returned) const {
+tls_channel::outcome tls_channel::after(int returned) {
   const auto code = ::SSL_get_error(ssl_, returned);
+  const auto reason = ::ERR_peek_error();
   ::ERR_clear_error();
-  return code == SSL_ERROR_WANT_READ || code == SSL_ERROR_WANT_WRITE ? outcome::later : outcome::failed;
+  if (code == SSL_ERROR_WANT_READ || code == SSL_ERROR_WANT_WRITE)
+    return outcome::later;
+  if (failure_.empty())
+    failure_ = failure_of(::SSL_get_verify_result(ssl_), code == SSL_ERROR_SSL ? reason : 0);
+  return outcome::failed;
 }
 
 tls_channel::outcome tls_channel::shake() {
+  if (!failure_.empty())
+    return outcome::failed;
   if (ready_)
     return outcome::done;
   ::ERR_clear_error();

@@ -37,7 +37,7 @@ public:
   enum class outcome : std::uint8_t { done, later, failed };
   enum class side : std::uint8_t { client, server };
 
-  /// A client starts the handshake at once. Null if the connection fails then.
+  /// A client starts the handshake at once. Null if OpenSSL has no memory.
   static std::unique_ptr<tls_channel> start(const tls_context& context, int descriptor, side which);
 
   tls_channel(const tls_channel&) = delete;
@@ -50,6 +50,10 @@ public:
   /// Whether the certificate of the peer names that organizational unit. False before the end of the handshake.
   bool peer_has_unit(std::string_view unit) const;
 
+  /// Why the connection has failed, where the cause is one of TLS: which check of the peer's certificate, or what the
+  /// peer refuses. Empty otherwise.
+  const std::string& failure() const noexcept { return failure_; }
+
   /// Bytes that were received from the socket and not read yet.
   std::size_t pending() const;
 
@@ -57,11 +61,12 @@ private:
   explicit tls_channel(ssl_st* made) : ssl_(made) {}
 
   outcome shake();
-  outcome after(int returned) const;
+  outcome after(int returned);
 
   ssl_st* ssl_;
   bool ready_ = false;
   std::string held_;
+  std::string failure_;
 };
 
 } // namespace troupe
