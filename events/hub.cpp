@@ -28,12 +28,16 @@ void hub::take(feed::batch changes, timestamp now, double wall) {
     start_again(now, wall);
   for (auto& x : changes.changes)
     std::visit([&](auto& what) { apply(x.ns, what, now, wall); }, x.what);
+  if (options_.log)
+    options_.log->notify();
   count();
 }
 
 void hub::start_again(timestamp now, double wall) {
   add_to(options_.counts->overflows);
   book_.clear();
+  if (options_.log)
+    options_.log->lose();
   for (auto& x : streams_) {
     x->pending.clear();
     seal(*x, now, wall, true);
@@ -43,6 +47,8 @@ void hub::start_again(timestamp now, double wall) {
 void hub::apply(const namespace_id& ns, const namespace_served& x, timestamp now, double wall) {
   if (stream_of_.contains(ns))
     return;
+  if (options_.log && options_.log->logs(*x.spec))
+    logged_.emplace(ns, std::make_shared<const std::string>(x.spec->model));
   auto topic = options_.topic;
   replace(topic, "{node}", options_.node);
   replace(topic, "{model}", x.spec->model);
@@ -56,6 +62,22 @@ void hub::apply(const namespace_id& ns, const namespace_served& x, timestamp now
       stream{std::move(topic), batch_log(options_.first_number, options_.kept_batches, options_.kept_bytes)}));
   // A subscriber may know what an earlier run held.
   seal(*streams_.back(), now, wall, true);
+}
+
+void hub::log(const namespace_id& ns, const page_event& x) {
+  const auto model = logged_.find(ns);
+  if (model == logged_.end())
+    return;
+  logged_change out;
+  out.what = x.what == page_event::kind::stored ? logged_change::kind::stored : logged_change::kind::removed;
+  out.model = model->second;
+  out.hash = x.page.hash;
+  if (x.what == page_event::kind::stored) {
+    out.parent = x.page.parent;
+    out.has_parent = x.page.has_parent;
+    for_each_token(x.page, book_.shape(x.page.shape), [&](std::uint32_t token) { out.tokens.push_back(token); });
+  }
+  options_.log->append(std::move(out));
 }
 
 page_record hub::record_of(const page_descriptions& x, std::size_t at, std::uint64_t id, std::uint16_t shape) const {
@@ -91,6 +113,7 @@ void hub::apply(const namespace_id& ns, pages_described& x, timestamp now, doubl
     switch (book_.store(page)) {
     case page_book::outcome::stored:
       add_to(options_.counts->stored);
+      log(ns, {page_event::kind::stored, page});
       add(found->second, {page_event::kind::stored, std::move(page)}, now, wall);
       break;
     case page_book::outcome::completed:
@@ -111,6 +134,7 @@ void hub::apply(const namespace_id& ns, const keys_removed& x, timestamp now, do
   for (const auto& key : x.keys)
     if (auto page = book_.remove(book_.id_of(ns, key))) {
       add_to(options_.counts->removed);
+      log(ns, {page_event::kind::removed, *page});
       const auto to = book_.shape(page->shape).stream;
       add(to, {page_event::kind::removed, std::move(*page)}, now, wall);
     }
@@ -130,8 +154,8 @@ void hub::apply(const namespace_id& ns, const keys_moved& x, timestamp now, doub
     add(form.stream, {page_event::kind::removed, std::move(before)}, now, wall);
     if (has_tokens(*page, form))
       add(form.stream, {page_event::kind::stored, std::move(*page)}, now, wall);
-    else
-      book_.remove(page->id);
+    else if (book_.remove(page->id))
+      log(ns, {page_event::kind::removed, *page});
   }
 }
 

@@ -4,6 +4,7 @@
 #include "events/counters.hpp"
 #include "events/feed.hpp"
 #include "events/page_book.hpp"
+#include "events/page_log.hpp"
 #include "events/replay.hpp"
 
 #include <cstdint>
@@ -38,6 +39,8 @@ struct hub_options {
   std::size_t replays_max = 64;
   duration replay_patience = std::chrono::seconds(30);
   std::shared_ptr<counters> counts = std::make_shared<counters>();
+  /// Gets the changes of the namespaces that it logs; may be null.
+  std::shared_ptr<page_log> log{};
 };
 
 /// A batch for all subscribers.
@@ -107,6 +110,7 @@ private:
   void apply(const namespace_id& ns, const keys_removed& x, timestamp now, double wall);
   void apply(const namespace_id& ns, const keys_moved& x, timestamp now, double wall);
   void start_again(timestamp now, double wall);
+  void log(const namespace_id& ns, const page_event& x);
   void add(std::uint32_t stream, page_event what, timestamp now, double wall);
   /// Makes a batch of what is pending, or an empty one.
   void seal(stream& of, timestamp now, double wall, bool cleared = false);
@@ -119,6 +123,8 @@ private:
   page_book book_;
   std::vector<std::unique_ptr<stream>> streams_;
   std::unordered_map<namespace_id, std::uint32_t> stream_of_;
+  /// The models of the namespaces that are logged.
+  std::unordered_map<namespace_id, std::shared_ptr<const std::string>> logged_;
   std::vector<published_batch> ready_;
   std::list<requester_state> replays_;
 };
