@@ -112,7 +112,9 @@ std::vector<listener_keeper::file> kept_files(served_node& x) {
 
 /// Opens the publisher of events; null if the config has none. A stream of this run has higher numbers than those of
 /// earlier ones, as they begin with the time, and no node makes a million batches in a second.
-result<std::unique_ptr<events::publisher>> open_events(const config::node_config& options) {
+/// `log`: what LMCache's clients subscribe to, set where there are both.
+result<std::unique_ptr<events::publisher>> open_events(const config::node_config& options,
+                                                       std::shared_ptr<events::page_log>& log) {
   const auto& x = options.events;
   if (!x.publishes())
     return nullptr;
@@ -128,6 +130,12 @@ result<std::unique_ptr<events::publisher>> open_events(const config::node_config
   wanted.rules.kept_batches = x.buffer_batches;
   wanted.rules.kept_bytes = x.buffer_bytes;
   wanted.rules.heartbeat = x.heartbeat;
+  if (options.lmcache.enabled) {
+    events::page_log_options logged;
+    logged.logs = lmcache::is_own;
+    logged.incarnation = wanted.rules.first_number;
+    log = wanted.rules.log = std::make_shared<events::page_log>(std::move(logged));
+  }
   return events::publisher::open(wanted);
 }
 
@@ -141,14 +149,15 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   node_protocols protocols;
   if (options.lmcache.enabled) {
     protocols.lmcache = std::make_shared<lmcache::counters>();
-    auto prepared = lmcache_service::prepare(options.lmcache, protocols.lmcache);
+    auto prepared = lmcache_service::prepare(options.lmcache, protocols.lmcache, options.events.publishes());
     if (!prepared)
       return tl::unexpected<error>(prepared.error());
     lmcache_listener = std::move(*prepared);
   }
   if (auto free = check_listeners(options); !free)
     return tl::unexpected<error>(free.error());
-  auto publisher = open_events(options);
+  std::shared_ptr<events::page_log> log;
+  auto publisher = open_events(options, log);
   if (!publisher)
     return tl::unexpected<error>(publisher.error());
   out.events = std::move(*publisher);
@@ -165,8 +174,8 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   if (opened && lmcache_listener)
     opened = without_exceptions([&]() -> result<void> {
       const auto& of = out.node->services();
-      out.lmcache = std::make_unique<lmcache_service>(system, lmcache_node{of.node, of.shards, of.extents, of.lmcache},
-                                                      options, std::move(lmcache_listener));
+      out.lmcache = std::make_unique<lmcache_service>(
+          system, lmcache_node{of.node, of.shards, of.extents, of.lmcache, log}, options, std::move(lmcache_listener));
       return {};
     });
   if (opened) {

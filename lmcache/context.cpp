@@ -27,6 +27,8 @@ constexpr std::array element_types{
     element_type{"uint8", "int8", 1},
 };
 
+constexpr std::string_view own_revision = "lmcache 1, ";
+
 /// The name is for people; its end makes it unique.
 std::string name_of(const namespace_spec& ns) {
   std::string out = "lmcache-";
@@ -91,10 +93,10 @@ result<context> context_of(const protocol::context_registration& x, std::uint32_
   ns.model = x.model;
   ns.dtype = type->dtype;
   ns.world_size = x.world_size;
-  ns.revision = "lmcache 1, planes-layers-tokens-hidden of " + std::string(type->torch);
+  ns.revision = std::string(own_revision) + "planes-layers-tokens-hidden of " + std::string(type->torch);
   if (order == block_order::heads_first)
-    ns.revision = "lmcache 1, planes-layers-blocks-heads-tokens of " + std::string(type->torch) + ", blocks of " +
-                  std::to_string(x.block_tokens);
+    ns.revision = std::string(own_revision) + "planes-layers-blocks-heads-tokens of " + std::string(type->torch) +
+                  ", blocks of " + std::to_string(x.block_tokens);
   auto& shape = ns.geometry;
   shape.layers = x.layers;
   shape.parts = x.one_plane ? 1 : 2;
@@ -116,6 +118,10 @@ result<context> context_of(const protocol::context_registration& x, std::uint32_
     out.shape.sizes.push_back(size);
   out.shape.dtype = type->torch;
   return out;
+}
+
+bool is_own(const namespace_spec& ns) noexcept {
+  return ns.revision.starts_with(own_revision);
 }
 
 } // namespace troupe::lmcache

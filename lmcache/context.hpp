@@ -31,4 +31,7 @@ enum class block_order : std::uint8_t { tokens_first, heads_first };
 result<context> context_of(const protocol::context_registration& x, std::uint32_t chunk_tokens,
                            block_order order = block_order::tokens_first);
 
+/// Whether `context_of` has made this namespace.
+bool is_own(const namespace_spec& ns) noexcept;
+
 } // namespace troupe::lmcache

@@ -21,7 +21,14 @@ std::string text_of(byte_view x) {
   return {reinterpret_cast<const char*>(x.data()), x.size()};
 }
 
-problem read_chunks(byte_view frame, std::uint32_t chunk_tokens, incoming& to) {
+/// How requests are read.
+struct reading {
+  std::uint32_t chunk_tokens = 0;
+  bool keeps_tokens = false;
+};
+
+problem read_chunks(byte_view frame, const reading& how, incoming& to) {
+  const auto chunk_tokens = how.chunk_tokens;
   // Kept between messages: they have up to some hundred thousand tokens.
   thread_local std::vector<std::uint32_t> tokens;
   protocol::sequence_key key;
@@ -38,6 +45,10 @@ problem read_chunks(byte_view frame, std::uint32_t chunk_tokens, incoming& to) {
   out.end = key.end / chunk_tokens;
   out.aligned = key.begin % chunk_tokens == 0 && key.end % chunk_tokens == 0;
   out.keys = chunk_keys(key, tokens, chunk_tokens);
+  const bool stores = to.what == operation::store || to.what == operation::commit_store;
+  if (how.keeps_tokens && stores && key.salt.empty() && out.begin < out.end)
+    out.tokens.assign(tokens.begin() + std::ptrdiff_t{out.begin} * chunk_tokens,
+                      tokens.begin() + std::ptrdiff_t{out.end} * chunk_tokens);
   return out.keys.size() == out.end && (!key.worker || *key.worker < key.world_size) ? problem::none : problem::key;
 }
 
@@ -47,14 +58,14 @@ problem read_instance(byte_view frame, std::optional<std::int64_t>& out) {
 }
 
 /// A key of one worker's whole chunks, and an instance.
-problem read_transfer(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
-  if (const auto why = read_chunks(x[0], chunk_tokens, out); why != problem::none)
+problem read_transfer(std::span<const byte_view> x, const reading& how, incoming& out) {
+  if (const auto why = read_chunks(x[0], how, out); why != problem::none)
     return why;
   return out.chunks.worker && out.chunks.aligned ? read_instance(x[1], out.instance) : problem::key;
 }
 
-problem read_prepare_store(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
-  if (const auto why = read_transfer(x, chunk_tokens, out); why != problem::none || x.size() == 2)
+problem read_prepare_store(std::span<const byte_view> x, const reading& how, incoming& out) {
+  if (const auto why = read_transfer(x, how, out); why != problem::none || x.size() == 2)
     return why;
   std::vector<std::vector<std::uint32_t>> skipped;
   if (!protocol::read_skipped_chunks(x[2], skipped))
@@ -64,11 +75,11 @@ problem read_prepare_store(std::span<const byte_view> x, std::uint32_t chunk_tok
 }
 
 /// Chunks of earlier lookups of the same request, which hold nothing any more: a lookup ends the one before it.
-problem read_freed(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+problem read_freed(std::span<const byte_view> x, const reading& how, incoming& out) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> earlier;
   if (x.size() == 3 && !protocol::read_ranges(x[2], earlier))
     return problem::payload;
-  return read_chunks(x[0], chunk_tokens, out);
+  return read_chunks(x[0], how, out);
 }
 
 problem read_request_name(byte_view frame, std::string& out) {
@@ -95,8 +106,8 @@ problem read_memory(std::span<const byte_view> x, std::uint32_t chunk_tokens, in
 }
 
 /// A key, an instance, blocks and an event.
-problem read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
-  if (const auto why = read_transfer(x, chunk_tokens, out); why != problem::none)
+problem read_copy(std::span<const byte_view> x, const reading& how, incoming& out) {
+  if (const auto why = read_transfer(x, how, out); why != problem::none)
     return why;
   std::vector<std::vector<std::uint32_t>> groups;
   protocol::msgpack_reader event(x[3]);
@@ -106,7 +117,7 @@ problem read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, inco
   if (groups.size() > 1)
     return problem::groups;
   // A block has at least one token.
-  if (groups.front().size() > std::size_t{out.chunks.end} * chunk_tokens)
+  if (groups.front().size() > std::size_t{out.chunks.end} * how.chunk_tokens)
     return problem::payload;
   out.blocks = std::move(groups.front());
   out.event = text_of(bytes);
@@ -136,6 +147,19 @@ problem read_alignment(byte_view frame, incoming& out) {
   return problem::none;
 }
 
+/// The instance, the model, the cursor and the most changes.
+problem read_subscription(std::span<const byte_view> x, incoming& out) {
+  if (const auto why = read_instance(x[0], out.instance); why != problem::none)
+    return why;
+  const auto cursor = protocol::read_integer(x[2]);
+  const auto most = protocol::read_integer(x[3]);
+  if (!cursor || *cursor < 0 || !most || *most < 1 || *most > protocol::batch_events_max)
+    return problem::payload;
+  out.events.cursor = static_cast<std::uint64_t>(*cursor);
+  out.events.most = static_cast<std::uint32_t>(*most);
+  return read_request_name(x[1], out.events.model);
+}
+
 problem read_context(byte_view frame, std::uint32_t chunk_tokens, incoming& out) {
   protocol::context_registration registration;
   if (!protocol::read_registration(frame, registration)) {
@@ -151,7 +175,7 @@ problem read_context(byte_view frame, std::uint32_t chunk_tokens, incoming& out)
 std::uint64_t kept_bytes(const incoming& x) {
   auto out = sizeof x + x.number.size() + x.operation_frame.size() + x.event.size() + x.request.size() +
              x.chunks.model.size() + x.chunks.request.size() + x.chunks.keys.size() * sizeof(key_digest) +
-             x.blocks.size() * sizeof(std::uint32_t);
+             (x.blocks.size() + x.chunks.tokens.size()) * sizeof(std::uint32_t) + x.events.model.size();
   if (x.opened && x.opened->memory)
     out +=
         x.opened->memory->runs.size() * sizeof(block_run) + x.opened->memory->memories.size() * sizeof(memory_handle);
@@ -164,38 +188,40 @@ bool is_empty(byte_view frame) {
 }
 
 /// Reads what the operation needs; the number of payloads is that of some version.
-problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+problem read_payloads(std::span<const byte_view> x, const reading& how, incoming& out) {
   switch (out.what) {
   case operation::lookup:
     // The number of workers is in the key.
-    return read_chunks(x[0], chunk_tokens, out);
+    return read_chunks(x[0], how, out);
   case operation::free_lookup_locks:
-    return read_freed(x, chunk_tokens, out);
+    return read_freed(x, how, out);
   case operation::prepare_store:
-    return read_prepare_store(x, chunk_tokens, out);
+    return read_prepare_store(x, how, out);
   case operation::commit_store:
     out.carries_tensors = !is_empty(x[2]);
-    return read_transfer(x, chunk_tokens, out);
+    return read_transfer(x, how, out);
   case operation::prepare_retrieve:
   case operation::commit_retrieve:
-    return read_transfer(x, chunk_tokens, out);
+    return read_transfer(x, how, out);
   case operation::query_prefetch_status:
   case operation::end_session:
     return read_request_name(x[0], out.request);
   case operation::wait_prefetch_status:
     return read_wait(x, out);
   case operation::register_context:
-    return read_context(x[0], chunk_tokens, out);
+    return read_context(x[0], how.chunk_tokens, out);
   case operation::register_kv_cache:
-    return read_memory(x, chunk_tokens, out);
+    return read_memory(x, how.chunk_tokens, out);
   case operation::store:
   case operation::retrieve:
-    return read_copy(x, chunk_tokens, out);
+    return read_copy(x, how, out);
   case operation::unregister_context:
   case operation::unregister_kv_cache:
     return read_instance(x[0], out.instance);
   case operation::negotiate_chunk_size:
     return read_alignment(x[0], out);
+  case operation::subscribe_kv_events:
+    return read_subscription(x, out);
   case operation::ping: {
     // Older clients do not identify themselves.
     if (x.empty())
@@ -209,7 +235,7 @@ problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, 
   }
 }
 
-problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_tokens, incoming& out) {
+problem read_request(std::span<const byte_view> frames, const reading& how, incoming& out) {
   const auto what = protocol::read_operation(frames[1]);
   out.what = what.value_or(operation::unknown);
   if (!protocol::read_integer(frames[0]))
@@ -227,7 +253,7 @@ problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_toke
     out.opened = fail(errc::invalid_argument, "a registration with a number of payloads that no version has");
     return problem::payload_count;
   }
-  if (const auto why = read_payloads(payloads, chunk_tokens, out); why != problem::none)
+  if (const auto why = read_payloads(payloads, how, out); why != problem::none)
     return why;
   // Each part fits some version, but the whole fits none.
   return out.versions.empty() ? problem::key : problem::none;
@@ -235,7 +261,7 @@ problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_toke
 
 } // namespace
 
-std::optional<incoming> read_message(std::span<const byte_view> frames, std::uint32_t chunk_tokens) {
+std::optional<incoming> read_message(std::span<const byte_view> frames, std::uint32_t chunk_tokens, bool keeps_tokens) {
   if (frames.size() < 2 || frames[0].size() > repeated_bytes_max || frames[1].size() > repeated_bytes_max)
     return std::nullopt;
   incoming out;
@@ -243,7 +269,16 @@ std::optional<incoming> read_message(std::span<const byte_view> frames, std::uin
   out.opened = fail(errc::invalid_argument, "no registration");
   out.number = text_of(frames[0]);
   out.operation_frame = text_of(frames[1]);
-  out.why = read_request(frames, chunk_tokens, out);
+  if (frames.size() == 3 && frames[1].empty()) {
+    const auto control = protocol::read_stream_control(frames[2]);
+    if (!control)
+      return std::nullopt;
+    out.what = operation::subscribe_kv_events;
+    out.events.control = *control;
+    out.bytes = kept_bytes(out);
+    return out;
+  }
+  out.why = read_request(frames, {chunk_tokens, keeps_tokens}, out);
   out.malformed = out.why != problem::none;
   if (out.malformed)
     out.versions = {};

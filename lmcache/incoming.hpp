@@ -4,6 +4,7 @@
 #include "lmcache/context.hpp"
 #include "lmcache/open_context.hpp"
 #include "lmcache/problem.hpp"
+#include "lmcache/protocol/event_batches.hpp"
 #include "lmcache/session_table.hpp"
 
 #include <cstdint>
@@ -28,6 +29,9 @@ struct chunk_range {
   bool aligned = false;
   /// Keys of all chunks up to `end`.
   std::vector<key_digest> keys;
+  /// The tokens of the chunks from `begin` on, where they are kept: for events about chunks without a salt, which
+  /// events do not name.
+  std::vector<std::uint32_t> tokens;
 };
 
 /// A received request, reduced to what is needed for its execution and its answer.
@@ -59,6 +63,15 @@ struct incoming {
   /// For `commit_store`: it carries tensors, since the worker has not found the shared memory. The assigned slots were
   /// not written.
   bool carries_tensors = false;
+  /// For `subscribe_kv_events`: the model, the change up to which the client knows, and the most changes of a batch. Or
+  /// a message about a subscription, which is not answered.
+  struct event_request {
+    std::string model;
+    std::uint64_t cursor = 0;
+    std::uint32_t most = 0;
+    protocol::stream_control control = protocol::stream_control::none;
+  };
+  event_request events;
   /// For status requests and `end_session`.
   std::string request;
   duration patience{};
@@ -70,7 +83,8 @@ struct incoming {
 
 /// Parses a message without the frame that names its client. None if no answer is possible: number or operation are
 /// missing. All defects of the message are found here: a request that is not `malformed` has all that its operation
-/// needs, and the number of payloads of some version.
-std::optional<incoming> read_message(std::span<const protocol::byte_view> frames, std::uint32_t chunk_tokens);
+/// needs, and the number of payloads of some version. `keeps_tokens`: those of chunks that are stored.
+std::optional<incoming> read_message(std::span<const protocol::byte_view> frames, std::uint32_t chunk_tokens,
+                                     bool keeps_tokens = false);
 
 } // namespace troupe::lmcache

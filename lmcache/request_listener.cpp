@@ -105,7 +105,10 @@ struct outgoing {
   std::string number;
   std::string operation_frame;
   std::optional<std::string> frame;
+  /// Of the request, which waits no longer.
   std::uint64_t bytes = 0;
+  bool ends_request = true;
+  bool is_sent = true;
 };
 
 } // namespace
@@ -177,8 +180,10 @@ struct listener::implementation {
       auto* const client = connections.find_client(x.client);
       if (client == nullptr)
         continue;
-      client->waiting -= std::min(client->waiting, 1U);
+      client->waiting -= std::min(client->waiting, x.ends_request ? 1U : 0U);
       client->waiting_bytes -= std::min(client->waiting_bytes, x.bytes);
+      if (!x.is_sent)
+        continue;
       const auto send = [&](const std::string& frame, int flags) {
         return zmq_send(router.get(), frame.data(), frame.size(), flags | ZMQ_DONTWAIT) >= 0;
       };
@@ -376,15 +381,12 @@ struct listener::implementation {
     auto* const found = connection_of(frames[0], name.text());
     if (found == nullptr)
       return true;
-    // A client's message about an event stream, which this server does not have.
-    if (count >= 2 && bytes[1].empty())
-      return true;
     hand_on(*found, std::span(bytes).first(count), too_many);
     return true;
   }
 
   void hand_on(connection& from, std::span<const protocol::byte_view> frames, bool too_many) {
-    auto message = read_message(frames, options.chunk_tokens);
+    auto message = read_message(frames, options.chunk_tokens, options.keeps_tokens);
     if (!message)
       return complain(from, problem::envelope, frames);
     message->client = from.number;
@@ -425,6 +427,17 @@ struct listener::implementation {
     waiting.fetch_sub(1, std::memory_order_relaxed);
     const std::lock_guard guard(mutex);
     answers.push_back({x.client, x.number, x.operation_frame, std::move(frame), x.bytes});
+  }
+
+  void queue(outgoing x) {
+    bool first = false;
+    {
+      const std::lock_guard guard(mutex);
+      first = answers.empty();
+      answers.push_back(std::move(x));
+    }
+    if (first)
+      ring();
   }
 
   void cut_off(connection& x) {
@@ -539,15 +552,17 @@ void listener::serve(request_handler to) {
 }
 
 void listener::answer(const incoming& to, std::optional<std::string> frame) {
-  bool first = false;
-  {
-    x_->waiting.fetch_sub(1, std::memory_order_relaxed);
-    const std::lock_guard guard(x_->mutex);
-    first = x_->answers.empty();
-    x_->answers.push_back({to.client, to.number, to.operation_frame, std::move(frame), to.bytes});
-  }
-  if (first)
-    x_->ring();
+  x_->waiting.fetch_sub(1, std::memory_order_relaxed);
+  x_->queue({to.client, to.number, to.operation_frame, std::move(frame), to.bytes});
+}
+
+void listener::answer_again(const incoming& to, std::string frame) {
+  x_->queue({to.client, to.number, to.operation_frame, std::move(frame), 0, false, true});
+}
+
+void listener::forget(const incoming& x) {
+  x_->waiting.fetch_sub(1, std::memory_order_relaxed);
+  x_->queue({x.client, x.number, x.operation_frame, std::nullopt, x.bytes, true, false});
 }
 
 void listener::stop() {

@@ -29,6 +29,8 @@ struct listener_options {
   std::uint64_t waiting_bytes_per_client_max = std::uint64_t{64} << 20U;
   /// Limit of connections; more are closed. See `connections_within`.
   std::uint32_t connections_max = 1024;
+  /// Whether requests contain the tokens of stored chunks.
+  bool keeps_tokens = false;
   /// Limit of a frame, and of the bytes that may arrive before the end of a message.
   std::uint32_t message_bytes_max = std::uint32_t{32} << 20U;
   /// The admission rule: by default this process's user, and root.
@@ -75,6 +77,10 @@ public:
 
   /// Sends an answer with this third frame, or without one. Thread-safe; does nothing for a disconnected client.
   void answer(const incoming& to, std::optional<std::string> frame);
+  /// Sends one more answer to a request that was answered: the next one of a stream. As `answer`.
+  void answer_again(const incoming& to, std::string frame);
+  /// Ends a request that gets no answer. As `answer`.
+  void forget(const incoming& x);
 
   /// Stops accepting, sends the pending answers as far as that does not block, and closes the socket. After it returns,
   /// the callbacks are not called any more.

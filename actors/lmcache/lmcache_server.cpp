@@ -68,6 +68,7 @@ void lmcache_server::on_exit() {
   namespaces_.clear();
   leases_.clear();
   lookups_.clear();
+  streams_.clear();
   lanes_.clear();
   for (auto& [number, x] : std::exchange(orders_, {}))
     x.deliver(to_caf(error{errc::shutting_down, "the server of LMCache's clients has ended"}));
@@ -119,6 +120,8 @@ void lmcache_server::look_into_inbox() {
     parts_.counters->requests[static_cast<std::size_t>(asked->what)].fetch_add(1, std::memory_order_relaxed);
     begin(asked);
   }
+  // Also where a subscriber has confirmed, or there are new changes.
+  send_events();
 }
 
 void lmcache_server::begin(const request_ptr& x) {
@@ -137,7 +140,10 @@ void lmcache_server::begin(const request_ptr& x) {
   case operation::noop:
     return answer(x, lmcache::protocol::answer_text("OK"));
   case operation::get_experimental:
-    return answer(x, lmcache::protocol::answer_texts({}));
+    return answer(x, parts_.log ? lmcache::protocol::answer_texts(std::array{lmcache::protocol::event_capability})
+                                : lmcache::protocol::answer_texts({}));
+  case operation::subscribe_kv_events:
+    return subscribe(x);
   case operation::report_block_allocation:
     return answer(x, std::nullopt);
   case operation::register_context:
@@ -210,6 +216,7 @@ void lmcache_server::refuse_late(timestamp time) {
 }
 
 void lmcache_server::client_disconnected(client_number client) {
+  streams_.client_disconnected(client);
   sessions_.client_disconnected(client);
   end_unneeded();
   settle_waiting();
@@ -224,6 +231,7 @@ caf::result<void> lmcache_server::drain() {
   const auto out = drains_.back();
   if (!std::exchange(stopping_, true)) {
     rules_.stop(now());
+    streams_.clear();
     // Requests in progress in the node's name end by themselves, without a receiver. Copies end with the current work
     // of lanes.
     for (const auto& x : open_requests_.take_all())

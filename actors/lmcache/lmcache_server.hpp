@@ -6,8 +6,10 @@
 #include "actors/support/prefix_fetch.hpp"
 #include "actors/support/request_deadlines.hpp"
 #include "base/next_tick.hpp"
+#include "events/page_log.hpp"
 #include "gpu/remote_layout.hpp"
 #include "io/memory/extent_source.hpp"
+#include "lmcache/event_streams.hpp"
 #include "lmcache/open_requests.hpp"
 #include "lmcache/request_listener.hpp"
 #include "lmcache/server_rules.hpp"
@@ -50,6 +52,11 @@ private:
 struct lmcache_server_parts {
   /// As `lmcache::listener::answer`.
   std::function<void(const lmcache::incoming& to, std::optional<std::string> frame)> answer;
+  /// As `lmcache::listener::answer_again` and `forget`.
+  std::function<void(const lmcache::incoming& to, std::string frame)> answer_again{};
+  std::function<void(const lmcache::incoming& x)> forget{};
+  /// The changes that subscribers get; null if the node publishes no events.
+  std::shared_ptr<events::page_log> log{};
   std::shared_ptr<lmcache_inbox> inbox;
   std::shared_ptr<lmcache::counters> counters;
   node_actor node;
@@ -271,6 +278,14 @@ private:
   /// Whether the request fits the instance's namespace.
   bool fits(const instance& of, const lmcache::chunk_range& chunks) const;
 
+  // -- lmcache_events.cpp --
+  void subscribe(const request_ptr& x);
+  /// Sends changes to the subscribers that have confirmed the last ones.
+  void send_events();
+  bool send_events(lmcache::event_streams::stream& to, bool is_first);
+  /// Describes the chunks that a worker has stored to the shards, for events about them.
+  void describe(const lmcache::incoming& x);
+
   // -- lmcache_lookups.cpp --
   void look_up(const request_ptr& x);
   /// Sends the next requests of the lookup in that namespace.
@@ -323,6 +338,9 @@ private:
 
   lmcache_server_parts parts_;
   lmcache::session_table sessions_;
+  lmcache::event_streams streams_;
+  /// Descriptions that shards have not answered.
+  std::size_t describing_ = 0;
   /// Created for the first page that is sealed or verified.
   std::vector<caf::actor> lanes_;
   std::size_t next_lane_ = 0;

@@ -18,23 +18,31 @@ constexpr duration lanes_end = std::chrono::seconds(10);
 } // namespace
 
 result<std::unique_ptr<lmcache::listener>> lmcache_service::prepare(const config::lmcache_config& options,
-                                                                    std::shared_ptr<lmcache::counters> counts) {
+                                                                    std::shared_ptr<lmcache::counters> counts,
+                                                                    bool with_events) {
   lmcache::listener_options wanted;
   wanted.host = options.host;
   wanted.port = options.port;
   wanted.chunk_tokens = options.chunk_tokens;
   wanted.counts = std::move(counts);
+  wanted.keeps_tokens = with_events;
   return lmcache::listener::open(wanted);
 }
 
 lmcache_service::lmcache_service(caf::actor_system& system, const lmcache_node& node,
                                  const config::node_config& options, std::unique_ptr<lmcache::listener> listener)
-    : system_(system), listener_(std::move(listener)), users_(std::make_shared<arena_users>(node.extents)) {
+    : system_(system), listener_(std::move(listener)), users_(std::make_shared<arena_users>(node.extents)),
+      log_(node.log) {
   const auto inbox = std::make_shared<lmcache_inbox>();
   lmcache_server_parts parts;
   parts.answer = [listener = listener_](const lmcache::incoming& to, std::optional<std::string> frame) {
     listener->answer(to, std::move(frame));
   };
+  parts.answer_again = [listener = listener_](const lmcache::incoming& to, std::string frame) {
+    listener->answer_again(to, std::move(frame));
+  };
+  parts.forget = [listener = listener_](const lmcache::incoming& x) { listener->forget(x); };
+  parts.log = node.log;
   parts.inbox = inbox;
   parts.counters = node.counters;
   parts.node = node.node;
@@ -52,6 +60,8 @@ lmcache_service::lmcache_service(caf::actor_system& system, const lmcache_node& 
     if (inbox->put(std::move(x)))
       caf::anon_send(server, caf::update_atom_v);
   };
+  if (log_)
+    log_->wake_with([server = server_] { caf::anon_send(server, caf::update_atom_v); });
   lmcache::listener::request_handler to;
   to.asked = [put](lmcache::incoming x) { put(std::make_shared<lmcache::incoming>(std::move(x))); };
   to.gone = [put](lmcache::client_number x) { put(x); };
@@ -65,6 +75,8 @@ lmcache_service::~lmcache_service() {
 void lmcache_service::stop() {
   if (!server_)
     return;
+  if (log_)
+    log_->wake_with(nullptr);
   caf::scoped_actor self{system_};
   self->request(server_, lanes_end, drain_atom_v)
       .receive([] {},

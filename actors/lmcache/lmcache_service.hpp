@@ -17,14 +17,17 @@ struct lmcache_node {
   /// The arena.
   std::shared_ptr<io::extent_source> extents;
   std::shared_ptr<lmcache::counters> counters;
+  /// The changes of pages of LMCache's clients, for those that subscribe; null if the node publishes no events.
+  std::shared_ptr<events::page_log> log{};
 };
 
 /// The service for LMCache's clients: a listener with its thread, and the actor behind it. Destroyed before the node.
 class lmcache_service {
 public:
-  /// Binds the port without serving: errors of it are reported before the node is started.
-  static result<std::unique_ptr<lmcache::listener>> prepare(const config::lmcache_config& options,
-                                                            std::shared_ptr<lmcache::counters> counts);
+  /// Binds the port without serving: errors of it are reported before the node is started. `with_events`: the node
+  /// publishes events.
+  static result<std::unique_ptr<lmcache::listener>>
+  prepare(const config::lmcache_config& options, std::shared_ptr<lmcache::counters> counts, bool with_events);
 
   lmcache_service(caf::actor_system& system, const lmcache_node& node, const config::node_config& options,
                   std::unique_ptr<lmcache::listener> listener);
@@ -44,6 +47,7 @@ private:
   caf::actor_system& system_;
   std::shared_ptr<lmcache::listener> listener_;
   std::shared_ptr<arena_users> users_;
+  std::shared_ptr<events::page_log> log_;
   lmcache_actor server_;
 };
 

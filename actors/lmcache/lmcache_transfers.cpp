@@ -231,6 +231,7 @@ void lmcache_server::perform(lmcache::transfer_rules::prepared& x) {
 // There is no event to return: no copy is in progress when a request is answered, and clients accept an empty event for
 // that.
 void lmcache_server::perform(lmcache::transfer_rules::done& x) {
+  describe(*x.request);
   switch (x.request->what) {
   case operation::retrieve:
     end_locks(*x.request);

@@ -63,7 +63,7 @@ constexpr std::array<operation_row, operation_count> operation_rows{{
     {operation::get_experimental, {any, any}},
     {operation::cb_protocol_handshake, {any, any}},
     {operation::cb_reorder_plan, {any, any}},
-    {operation::subscribe_kv_events, {any, any}},
+    {operation::subscribe_kv_events, {exactly(4), exactly(4)}},
     {operation::server_module_call, {any, any}},
     {operation::server_module_affinity_call, {absent, any}},
     {operation::unknown, {absent, absent}},
