@@ -1,5 +1,6 @@
 // The overhead of the actor over the rules: prefix matches of 512 keys against one registry shard of 10 million keys,
-// on the state alone and through the actor by one client, alternating in one run.
+// on the state alone and through the actor by one client, alternating in one run. With --events also through an actor
+// that reports changes for events, all of whose keys were described.
 
 #include "actors/node/allocator/allocator.hpp"
 #include "actors/node/metrics/metrics.hpp"
@@ -7,6 +8,7 @@
 #include "actors/support/actor_support.hpp"
 #include "actors/support/request_deadlines.hpp"
 #include "actors/support/system_config.hpp"
+#include "events/feed.hpp"
 #include "workload/replay/keys.hpp"
 
 #include <CLI/CLI.hpp>
@@ -14,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -31,6 +34,7 @@ struct settings {
   std::size_t matches = 4'000;
   std::size_t rounds = 25;
   std::size_t depth = 4;
+  bool events = false;
 };
 
 namespace_spec bench_namespace() {
@@ -97,6 +101,43 @@ void fill(caf::scoped_actor& self, const registry_actor& to, const std::vector<s
     self->request(to, caf::infinite, request).receive([&](reserve_reply& x) { reply = std::move(x); }, fail_on);
     self->request(to, caf::infinite, commit_atom_v, commit_of(request, reply))
         .receive([](const finish_reply&) {}, fail_on);
+  }
+}
+
+/// A shard with its allocator.
+struct shard_of_keys {
+  allocator_actor slots;
+  registry_actor shard;
+};
+
+shard_of_keys spawn_shard(caf::actor_system& system, const registry_options& options, std::size_t keys,
+                          const namespace_spec& ns, const metrics_actor& meters) {
+  allocator_options slots;
+  slots.slots = static_cast<std::uint32_t>(keys + 1);
+  shard_of_keys out{spawn_actor<allocator>(system, slots, ns.id(), rank_number{0}, io_worker_actor{}),
+                    spawn_actor<registry>(system, options, std::vector{ns}, meters)};
+  const registry_peers peers{{out.shard}, {out.slots}, {ns.id()}, {0}};
+  caf::anon_send(out.shard, bind_atom_v, peers);
+  caf::anon_send(out.slots, bind_atom_v, peers);
+  return out;
+}
+
+/// Describes all keys, as engines do after they have saved pages. The publisher of events is not part of this.
+void describe(caf::scoped_actor& self, const registry_actor& to, const std::vector<std::vector<key_digest>>& chains,
+              const namespace_id& ns, events::feed& feed) {
+  for (const auto& chain : chains) {
+    describe_pages_request request{ns, {}};
+    auto& x = request.pages;
+    x.block_tokens = 1;
+    x.keys.items = chain;
+    x.hashes.items.assign(batch, 1);
+    x.parents.items.assign(batch, 1);
+    x.has_parent.items.assign(batch, 1);
+    x.tokens.items.assign(batch, 1);
+    self->request(to, caf::infinite, std::move(request))
+        .receive([](const result_codes&) {},
+                 [](const caf::error& e) { require(false, to_string(from_caf(e)).c_str()); });
+    static_cast<void>(feed.take());
   }
 }
 
@@ -211,6 +252,7 @@ int main(int argc, char** argv) {
   app.add_option("--matches", how.matches, "Matches of 512 keys in one round")->capture_default_str();
   app.add_option("--rounds", how.rounds, "Rounds; the median counts")->capture_default_str();
   app.add_option("--depth", how.depth, "Lookups that the client keeps in progress")->capture_default_str();
+  app.add_flag("--events", how.events, "Also with events on and all keys described");
   CLI11_PARSE(app, argc, argv);
 
   const auto chains = make_chains(how.keys);
@@ -223,26 +265,33 @@ int main(int argc, char** argv) {
   system_config config{config::caf_config{}};
   caf::actor_system system{config};
   caf::scoped_actor self{system};
-  allocator_options slots;
-  slots.slots = static_cast<std::uint32_t>(how.keys + 1);
   const auto meters = spawn_actor<metrics>(system, "bench");
-  const auto slot_owner = spawn_actor<allocator>(system, slots, ns.id(), rank_number{0}, io_worker_actor{});
-  const auto shard = spawn_actor<registry>(system, options, std::vector{ns}, meters);
-  const registry_peers peers{{shard}, {slot_owner}, {ns.id()}, {0}};
-  caf::anon_send(shard, bind_atom_v, peers);
-  caf::anon_send(slot_owner, bind_atom_v, peers);
-  fill(self, shard, chains, ns.id());
+  std::vector<shard_of_keys> actors{spawn_shard(system, options, how.keys, ns, meters)};
+  fill(self, actors.front().shard, chains, ns.id());
+  if (how.events) {
+    options.events = std::make_shared<events::feed>();
+    actors.push_back(spawn_shard(system, options, how.keys, ns, meters));
+    fill(self, actors.back().shard, chains, ns.id());
+    describe(self, actors.back().shard, chains, ns.id(), *options.events);
+  }
 
   std::uint64_t tickets = 1ULL << 40U;
   std::vector<double> alone;
   std::vector<double> through;
+  std::vector<double> with_events;
   // The ratio of adjacent rounds, since the speed of a shared machine changes from second to second.
   std::vector<double> ratios;
+  std::vector<double> ratios_with_events;
   for (std::size_t round = 0; round < how.rounds; ++round) {
     const auto order = choose(chains.size(), how.matches, round);
     alone.push_back(run_state(state, chains, order, ns.id(), tickets));
-    through.push_back(run_actor(system, shard, chains, order, ns.id(), how.depth, tickets));
+    through.push_back(run_actor(system, actors.front().shard, chains, order, ns.id(), how.depth, tickets));
     ratios.push_back(through.back() / alone.back());
+    if (!how.events)
+      continue;
+    with_events.push_back(run_actor(system, actors.back().shard, chains, order, ns.id(), how.depth, tickets));
+    ratios_with_events.push_back(with_events.back() / through.back());
+    static_cast<void>(options.events->take());
   }
   std::printf("%zu keys in one shard, %zu matches of %zu keys a round, median of %zu rounds\n", how.keys, how.matches,
               batch, how.rounds);
@@ -250,8 +299,14 @@ int main(int argc, char** argv) {
   std::printf("  %-34s %10.2f\n", "state alone", median(alone) / 1e6);
   std::printf("  %-34s %10.2f\n", "through the actor, one client", median(through) / 1e6);
   std::printf("  %-34s %9.1f%%\n", "actor / state, round by round", 100.0 * median(ratios));
-  self->send_exit(shard, caf::exit_reason::user_shutdown);
-  self->send_exit(slot_owner, caf::exit_reason::user_shutdown);
+  if (how.events) {
+    std::printf("  %-34s %10.2f\n", "the same with events on", median(with_events) / 1e6);
+    std::printf("  %-34s %9.1f%%\n", "events on / off, round by round", 100.0 * median(ratios_with_events));
+  }
+  for (const auto& x : actors) {
+    self->send_exit(x.shard, caf::exit_reason::user_shutdown);
+    self->send_exit(x.slots, caf::exit_reason::user_shutdown);
+  }
   self->send_exit(meters, caf::exit_reason::user_shutdown);
   return 0;
 }
