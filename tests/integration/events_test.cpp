@@ -281,6 +281,46 @@ TEST_CASE("subscribers know what lookups find, also after evictions and kill -9"
   CHECK(late.receive_until([&] { return late.known() == std::set<std::uint64_t>{5}; }));
 }
 
+TEST_CASE("two engines feed one node: each page is published once, and its removal is right for both", "[events]") {
+  const scratch_directory scratch;
+  const auto config = publishing_node(scratch);
+  serving_node node(write_config(scratch.path(), config));
+  const auto one = connect_to(node.address());
+  const auto other = connect_to(node.address());
+  std::optional<described_pool> first(one.get());
+  described_pool second(other.get());
+  zmq_subscriber router(config);
+  constexpr std::uint64_t half = event_pages / 2;
+  // The second engine has a part of the first one's pages, which it finds and describes as well.
+  REQUIRE(first->put(0, half) == half);
+  first->describe(0, half);
+  second.put(half / 2, half);
+  second.describe(half / 2, half);
+  CHECK(router.receive_until([&] { return router.known().size() == half + half / 2; }));
+  CHECK(router.view.stored == half + half / 2);
+  // What either of them evicts by its saves is removed for both.
+  constexpr std::uint64_t total = 20 * event_pages;
+  for (std::uint64_t at = event_pages; at < total; at += event_pages) {
+    auto& engine = (at / event_pages) % 2 == 0 ? *first : second;
+    REQUIRE(engine.put(at, event_pages) == event_pages);
+    engine.describe(at, event_pages);
+  }
+  const auto there = [&](described_pool& by) {
+    std::set<std::uint64_t> out;
+    for (std::uint64_t n = 0; n < total; ++n)
+      if (by.has(n))
+        out.insert(n);
+    return out;
+  };
+  CHECK(router.receive_until([&] { return router.known() == there(*first); }));
+  CHECK(there(*first) == there(second));
+  CHECK(router.view.removed > 0);
+  // The end of an engine takes none of its pages with it.
+  const auto before = router.known();
+  first.reset();
+  CHECK(router.receive_until([&] { return router.known() == before && router.known() == there(second); }));
+}
+
 TEST_CASE("a node without events wants no descriptions", "[events]") {
   const scratch_directory scratch;
   auto config = publishing_node(scratch);
