@@ -90,6 +90,10 @@ struct peer_stats {
   std::uint64_t files_failed = 0;
   /// From the last hello to its answer, in microseconds; the first one includes connecting. 0 while it is not up.
   std::uint64_t lag_us = 0;
+  /// Pages of this node that the peer has loaded in its present sessions, and their bytes; without those that it has
+  /// read from slab files.
+  std::uint64_t served_pages = 0;
+  std::uint64_t served_bytes = 0;
 };
 
 /// This node's state of the list of nodes in etcd.

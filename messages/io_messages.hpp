@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 /// Messages to the io worker of one rank: where its pages are in memory, and the requests to keep them there.
 
@@ -170,6 +171,15 @@ struct io_reply {
   packed<std::uint8_t> results;
 };
 
+/// Pages that one attached client has loaded from a rank, and saved to it.
+struct owner_pages {
+  owner_id owner = 0;
+  std::uint64_t loaded = 0;
+  std::uint64_t saved = 0;
+
+  friend bool operator==(const owner_pages&, const owner_pages&) = default;
+};
+
 struct io_stats {
   /// Between slab and memory: promotions and write-backs.
   std::uint64_t read_pages = 0;
@@ -192,8 +202,9 @@ struct io_stats {
   /// Pinned frames, and those of them whose page was unpublished.
   std::uint64_t pinned_frames = 0;
   std::uint64_t orphaned_frames = 0;
-  /// Fetched pages that were in memory.
+  /// Fetched pages that were in memory; then those of them that were there without a prefetch.
   std::uint64_t memory_hits = 0;
+  std::uint64_t memory_loads = 0;
   /// Pages on disk that left memory to make room.
   std::uint64_t demotions = 0;
   /// Pages in memory that did not verify when they were to be written.
@@ -227,6 +238,9 @@ struct io_stats {
   std::uint64_t memory_slots = 0;
   /// Pages that are in memory only and are not written, because the slab has no slot for them; not counted as dirty.
   std::uint64_t memory_pages = 0;
+  /// Clients that have loaded or saved pages and are attached, in no order. Owner ids are secret, so these are summed
+  /// by the node's supervisor and go no further.
+  std::vector<owner_pages> owners{};
 };
 
 /// A rank's report on its memory to the `memory_broker_actor`, which distributes memory among all ranks.

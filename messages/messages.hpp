@@ -96,13 +96,14 @@ TROUPE_INSPECT(frame_reply, x.pin, x.frames)
 TROUPE_INSPECT(check_order, x.items)
 TROUPE_INSPECT(fill_request, x.pin, x.gathered, x.deadline)
 TROUPE_INSPECT(io_reply, x.results)
+TROUPE_INSPECT(owner_pages, x.owner, x.loaded, x.saved)
 TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,
                x.in_flight, x.frames, x.frame_bytes, x.memory_bytes, x.resident_bytes, x.resident_pages, x.dirty_pages,
-               x.pinned_frames, x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages,
+               x.pinned_frames, x.orphaned_frames, x.memory_hits, x.memory_loads, x.demotions, x.damaged_pages, x.unasked_pages,
                x.dropped_pages, x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents,
                x.encoded_extents, x.returned_extents, x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes,
                x.loaded_pages, x.saved_pages, x.saved_payload_bytes, x.saved_stored_bytes, x.slab_slots, x.memory_slots,
-               x.memory_pages)
+               x.memory_pages, x.owners)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
 TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.ns, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)
@@ -137,7 +138,8 @@ TROUPE_INSPECT(open_namespace_request, x.spec, x.stored)
 TROUPE_INSPECT(close_namespace_request, x.ns)
 TROUPE_INSPECT(leave_namespace_request, x.ns, x.force)
 TROUPE_INSPECT(rank_stats, x.ns, x.namespace_name, x.rank, x.slots, x.io)
-TROUPE_INSPECT(client_stats, x.name, x.namespace_name, x.process, x.elsewhere, x.attached_for)
+TROUPE_INSPECT(client_stats, x.name, x.namespace_name, x.process, x.elsewhere, x.attached_for, x.number, x.is_node,
+               x.loaded_pages, x.saved_pages, x.loaded_bytes, x.saved_bytes)
 TROUPE_INSPECT(cluster_card, x.cluster, x.node, x.incarnation)
 TROUPE_INSPECT(cluster_hello, x.protocol, x.from)
 TROUPE_INSPECT(cluster_namespace, x.id, x.name)
@@ -146,14 +148,15 @@ TROUPE_INSPECT(prefix_fetch_request, x.ns, x.parent, x.keys, x.waited)
 TROUPE_INSPECT(prefix_fetch_reply, x.keys)
 TROUPE_INSPECT(peer_stats, x.address, x.node, x.incarnation, x.up, x.self, x.trouble, x.namespaces, x.asked, x.had,
                x.late, x.pages, x.bytes, x.failed, x.learned_keys, x.file_pages, x.file_bytes, x.files_stale,
-               x.files_damaged, x.files_failed, x.lag_us)
+               x.files_damaged, x.files_failed, x.lag_us, x.served_pages, x.served_bytes)
 TROUPE_INSPECT(etcd_stats, x.endpoints, x.up, x.trouble, x.registered, x.listed, x.senseless, x.requests, x.failed,
                x.leases_lost)
 TROUPE_INSPECT(adopted_stats, x.node, x.own, x.keys, x.asked, x.had, x.pages, x.bytes, x.failed)
 TROUPE_INSPECT(cluster_stats, x.name, x.peers, x.etcd, x.adopted, x.claims_lost, x.adopted_pages, x.adopted_failed)
 TROUPE_INSPECT(remote_stats, x.put_pages, x.got_pages, x.put_bytes, x.got_bytes, x.put_failures, x.got_failures, x.lost,
                x.streams_lost, x.streams_reopened)
-TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.disconnected_clients, x.attached, x.cluster, x.remote)
+TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.disconnected_clients, x.attached, x.cluster, x.remote,
+               x.lingering_clients)
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, shared_payload& x) {
   std::string bytes;

@@ -17,11 +17,14 @@ enum class request_kind : std::uint32_t {
   abort,
   invalidate,
   evict,
+  /// A fetch whose pages were all in memory.
   read,
   write,
+  /// A fetch with at least one page that had to be read from the slab.
+  read_disk,
 };
 
-inline constexpr std::uint32_t request_kind_count = static_cast<std::uint32_t>(request_kind::write) + 1;
+inline constexpr std::uint32_t request_kind_count = static_cast<std::uint32_t>(request_kind::read_disk) + 1;
 
 /// The name of the kind in metrics.
 constexpr std::string_view to_string(request_kind kind) noexcept {
@@ -46,6 +49,8 @@ constexpr std::string_view to_string(request_kind kind) noexcept {
     return "read";
   case request_kind::write:
     return "write";
+  case request_kind::read_disk:
+    return "read_disk";
   }
   return "unknown";
 }

@@ -234,6 +234,15 @@ struct client_stats {
   /// Whether it is on another host, where the process number is meaningless here.
   bool elsewhere = false;
   duration attached_for{};
+  /// Differs between clients in the life of a node, and is no secret.
+  std::uint64_t number = 0;
+  /// Whether it is another node of the cluster, which fetches pages.
+  bool is_node = false;
+  /// Pages of all ranks since it attached, and their bytes.
+  std::uint64_t loaded_pages = 0;
+  std::uint64_t saved_pages = 0;
+  std::uint64_t loaded_bytes = 0;
+  std::uint64_t saved_bytes = 0;
 };
 
 struct node_stats {
@@ -245,6 +254,8 @@ struct node_stats {
   std::vector<client_stats> attached{};
   cluster_stats cluster{};
   remote_stats remote{};
+  /// Those disconnected clients whose processes should have ended by now: `node_state::linger_time` has passed.
+  std::uint64_t lingering_clients = 0;
 };
 
 /// From the engine thread of an io worker to its actor.

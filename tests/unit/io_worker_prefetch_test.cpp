@@ -51,6 +51,13 @@ TEST_CASE("prefetch: pages that a lookup found are read and in memory when they 
   CHECK(got.frames[0].promoted == 0);
   CHECK(w.requests.empty());
   CHECK(w.state.stats().prefetch_hits == 2);
+  CHECK(w.state.stats().memory_hits == 2);
+  // They were on disk when the lookup found them.
+  CHECK(w.state.stats().memory_loads == 0);
+  w.unpin(got.pin);
+  w.unpin(w.reply(w.fetch({w.page(9), w.page(0)})).pin);
+  CHECK(w.state.stats().memory_loads == 2);
+  CHECK(w.state.stats().loaded_pages == 4);
 }
 
 TEST_CASE("prefetch: a fetch of a page that is being read waits for that read", "[io_worker_state]") {

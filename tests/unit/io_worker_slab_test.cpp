@@ -46,6 +46,23 @@ TEST_CASE("io worker: a filled page is readable from memory at once and written 
   CHECK(w.state.stats().pinned_frames == 0);
 }
 
+TEST_CASE("io worker: pages are counted by client while it is attached", "[io_worker_state]") {
+  worker w;
+  const auto placed = w.reply(w.place({w.page(3), w.page(9)}));
+  CHECK(w.fill(placed.pin, {errc::ok, errc::io_error}) == codes{errc::ok, errc::io_error});
+  w.unpin(w.reply(w.fetch({w.page(3)})).pin);
+  w.unpin(w.reply(w.fetch({w.page(3)})).pin);
+  CHECK(w.state.stats().owners == std::vector<owner_pages>{{1, 2, 1}});
+  // Its last save arrives after its end has become known.
+  const auto last = w.reply(w.place({w.page(4)}));
+  w.state.owner_died(1, w.now);
+  w.flush();
+  CHECK(w.state.stats().owners.empty());
+  w.fill(last.pin, {errc::ok});
+  CHECK(w.state.stats().owners.empty());
+  CHECK(w.state.stats().saved_pages == 2);
+}
+
 TEST_CASE("io worker: what is behind an encoded page in its frame is not written", "[io_worker_state][encoding]") {
   worker w;
   const auto placed = w.reply(w.place({w.page(9)}));

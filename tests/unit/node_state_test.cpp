@@ -115,6 +115,20 @@ TEST_CASE("node: a client detaches by its own link only, and once", "[node_state
   CHECK(w.disconnected().empty());
 }
 
+TEST_CASE("node: a client lingers if its process has not ended some seconds after it has detached", "[node_state]") {
+  harness w;
+  REQUIRE(w.attach(1));
+  REQUIRE(w.attach(2));
+  w.link_disconnected(1);
+  CHECK(w.rules.disconnected_clients() == 1);
+  CHECK(w.rules.lingering_clients(w.now) == 0);
+  const auto end = w.now + node_state::linger_time;
+  CHECK(w.rules.lingering_clients(end - duration{1}) == 0);
+  CHECK(w.rules.lingering_clients(end) == 1);
+  w.settle();
+  CHECK(w.rules.lingering_clients(end) == 0);
+}
+
 TEST_CASE("node: a disconnected client is listed until it is quiesced, and is quiesced once", "[node_state]") {
   harness w;
   const auto owner = w.attach(1)->owner;

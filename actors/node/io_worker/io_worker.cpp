@@ -373,7 +373,7 @@ void io_worker::answer(io_worker_state::answered_frames& x) {
     return;
   auto& waiting = node.mapped();
   if (x.fetched)
-    samples_.add(request_kind::read, x.pages, now() - waiting.started);
+    samples_.add(x.from_disk ? request_kind::read_disk : request_kind::read, x.pages, now() - waiting.started);
   if (x.refused != errc::ok)
     waiting.promise.deliver(to_caf(error{x.refused, "the client has disconnected"}));
   else
@@ -448,11 +448,11 @@ void io_worker::check_slab() {
   if (parts_->condition)
     parts_->condition->slab_damaged(ns, rank,
                                     "the slab of namespace '" + namespace_name + "' rank " + std::to_string(rank) +
-                                        " is damaged (" + sound.error().text +
-                                        "); start the node again with a new slab");
+                                        " is damaged: " + sound.error().text +
+                                        "; restart the node, which creates a missing slab file again, empty");
   log::get("io")->error(
       "slab damaged: {} ({}); nothing more is saved in namespace '{}' on any rank, reads are tried and verified. "
-      "Start the node again with a new slab.",
+      "Restart the node, which creates a missing slab file again, empty.",
       parts_->store->traits().place, sound.error().text, namespace_name);
 }
 

@@ -161,14 +161,17 @@ errc io_worker_state::fetch_from_memory(request_id id, request& r, std::uint32_t
     ++r.reading;
     read_waiters_[f].push_back({id, position});
     return errc::ok;
-  default:
-    stats_.prefetch_hits += ahead_.fetched(f) ? 1 : 0;
+  default: {
+    const bool was_ahead = ahead_.fetched(f);
+    stats_.prefetch_hits += was_ahead ? 1 : 0;
+    stats_.memory_loads += was_ahead ? 0 : 1;
     ask_again(f);
     frames_.pin(f);
     frames_.touch(f);
     give_frame(r, position, f, false);
     ++stats_.memory_hits;
     return errc::ok;
+  }
   }
 }
 
@@ -275,9 +278,13 @@ void io_worker_state::answer_if_done(request_id id) {
   out.request = id;
   out.pages = static_cast<std::uint32_t>(r.pages.size());
   out.fetched = r.fetch;
-  if (r.fetch)
-    stats_.loaded_pages += static_cast<std::uint64_t>(
+  if (r.fetch) {
+    const auto loaded = static_cast<std::uint64_t>(
         std::count_if(r.frames.begin(), r.frames.end(), [](frame_number f) { return f != no_frame; }));
+    stats_.loaded_pages += loaded;
+    count_pages({r.owner, loaded, 0});
+    out.from_disk = std::ranges::any_of(r.reply, [](const page_frame& x) { return x.promoted != 0; });
+  }
   if (std::any_of(r.frames.begin(), r.frames.end(), [](frame_number f) { return f != no_frame; }))
     out.reply.pin = pins_.add({r.owner, r.fetch, std::move(r.frames)});
   out.reply.frames.items = std::move(r.reply);
@@ -285,6 +292,17 @@ void io_worker_state::answer_if_done(request_id id) {
   if (const auto mine = asked_.find(r.owner); (mine->second -= r.pages.size()) == 0)
     asked_.erase(mine);
   requests_open_.erase(found);
+}
+
+void io_worker_state::count_pages(const owner_pages& more) {
+  // At most `clients_max` clients are attached, and a request counts once.
+  const auto known = std::ranges::find(stats_.owners, more.owner, &owner_pages::owner);
+  if (known != stats_.owners.end()) {
+    known->loaded += more.loaded;
+    known->saved += more.saved;
+  } else if (!is_dead(more.owner)) {
+    stats_.owners.push_back(more);
+  }
 }
 
 void io_worker_state::release(frame_number f, bool fetch) {
@@ -304,6 +322,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
   if (!pin)
     return fail(errc::not_found, "this client has no frames to fill under number " + std::to_string(work.pin));
   const auto id = ++last_request_;
+  std::uint64_t saved = 0;
   io_reply out;
   std::vector<frame_number> unasked;
   std::vector<pending_fills::unwritten> unwritten;
@@ -327,6 +346,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
       if (sizes.stored > 0)
         sizes_.note(frames_.page(f).where.slot, size_for(sizes.stored));
       ++stats_.saved_pages;
+      ++saved;
       stats_.saved_payload_bytes += sizes.payload;
       stats_.saved_stored_bytes += sizes.stored;
       if (options_.second_hit)
@@ -338,6 +358,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
     }
     release(f, false);
   }
+  count_pages({owner, 0, saved});
   fills_.add(id, std::move(out), unwritten);
   hold_back(unasked, now);
   if (draining_)
@@ -372,6 +393,7 @@ void io_worker_state::owner_died(owner_id owner, timestamp now) {
     i = requests_open_.erase(i);
   }
   asked_.erase(owner);
+  std::erase_if(stats_.owners, [owner](const owner_pages& x) { return x.owner == owner; });
   stats_.prefetches_cancelled += ahead_.end_owner(owner);
   serve(now);
 }

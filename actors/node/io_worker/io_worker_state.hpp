@@ -142,6 +142,8 @@ public:
     frame_reply reply;
     std::uint32_t pages = 0;
     bool fetched = false;
+    /// Whether at least one page had to be read from the slab.
+    bool from_disk = false;
   };
   using answered_fill = pending_fills::answer;
   /// A page to be verified before it is written to the slab; `checked` takes the result.
@@ -383,6 +385,8 @@ private:
   bool may_promote_ahead() const noexcept;
   void promote_ahead(timestamp now);
   void answer_if_done(request_id id);
+  /// Adds to the counts of a client; pages of a disconnected one do not count.
+  void count_pages(const owner_pages& more);
   void release(frame_number f, bool fetch);
   /// Releases the frames of a pin, or of an unanswered request.
   void release_all(std::span<const frame_number> frames, bool fetch);

@@ -93,7 +93,10 @@ void show(metrics_state& to, const rank_stats& x) {
   to.set("troupe_memory_pinned_frames", "Frames in memory that a client may access.", rank, number(x.io.pinned_frames));
   to.set("troupe_memory_dirty_bytes", "Pages in memory that are still to be written.", rank,
          number(bytes_of_frames(x.io, x.io.dirty_pages)));
+  to.set("troupe_memory_resident_bytes", "Pages in memory.", rank, number(x.io.resident_bytes));
   to.count("troupe_memory_hits_total", "Pages fetched that were in memory.", rank, number(x.io.memory_hits));
+  to.count("troupe_memory_loads_total", "Pages fetched that were in memory without a prefetch.", rank,
+           number(x.io.memory_loads));
   to.count("troupe_promoted_pages_total", "Pages read from the slab into memory.", rank, number(x.io.read_pages));
   to.count("troupe_demoted_pages_total", "Pages dropped from memory that remain in the slab.", rank,
            number(x.io.demotions));

@@ -6,8 +6,6 @@
 #include "actors/node/remote/remote_worker.hpp"
 #include "actors/node/supervisor/peer_terms.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
-#include "actors/support/gather.hpp"
-#include "actors/support/stats_sum.hpp"
 #include "base/host_identity.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
@@ -18,10 +16,6 @@
 namespace troupe {
 
 namespace {
-
-/// Children answer from memory, so one that has not answered within this time is stuck, and the request fails. Shorter
-/// than the default timeout of metrics scrapers, 10 s.
-constexpr auto stats_timeout = std::chrono::seconds(5);
 
 /// The interval of checks whether the process of a disconnected client has ended; until then its pinned memory is
 /// unavailable.
@@ -490,73 +484,6 @@ void node::answer_drains() {
     return;
   for (auto& x : std::exchange(drains_, {}))
     x.deliver(caf::unit);
-}
-
-void node::collect_stats(std::function<void(const result<node_stats>&)> on_done) {
-  node_stats stats;
-  stats.clients = state_.clients();
-  stats.disconnected_clients = state_.disconnected_clients();
-  stats.remote = remote_totals_->sum(children_.mover.get());
-  for (const auto& [owner, x] : clients_)
-    stats.attached.push_back(
-        {x.name, children_.served[x.ns].name, x.process_id, x.elsewhere, duration(clock().now() - x.since)});
-  for (const auto& x : children_.ranks()) {
-    const auto& ns = children_.served[x.ns];
-    stats.ranks.push_back({ns.id(), ns.name, x.rank, {}, {}});
-  }
-  // Two answers per rank, one sum over the shards, and the statistics of the cluster.
-  const auto all = gather(2 + 2 * children_.ranks().size(), std::move(stats),
-                          [this, on_done = std::move(on_done)](const result<node_stats>& x) {
-                            if (x)
-                              request(children_.metrics(), stats_timeout, *x).then([] {}, [](const caf::error&) {});
-                            on_done(x);
-                          });
-  const auto no_answer = [all](const caf::error& e) { all->part_failed(from_caf(e)); };
-  for (std::size_t i = 0; i < children_.ranks().size(); ++i) {
-    request(children_.ranks()[i].allocator, stats_timeout, stats_atom_v)
-        .then(
-            [all, i](const allocator_stats& x) {
-              all->value().ranks[i].slots = x;
-              all->part_done();
-            },
-            no_answer);
-    request(children_.ranks()[i].worker, stats_timeout, stats_atom_v)
-        .then(
-            [all, i](const io_stats& x) {
-              all->value().ranks[i].io = x;
-              all->part_done();
-            },
-            no_answer);
-  }
-  if (!peers_)
-    all->part_done();
-  else
-    request(peers_, stats_timeout, stats_atom_v)
-        .then(
-            [all](const cluster_stats& x) {
-              all->value().cluster = x;
-              all->part_done();
-            },
-            // The cluster actor ends before the node does, so an error is no failure.
-            [all](const caf::error&) { all->part_done(); });
-  sum_registry_stats(this, children_.shards(), stats_timeout, [all](const result<registry_stats>& sum) {
-    if (!sum)
-      return all->part_failed(sum.error());
-    all->value().registry = *sum;
-    all->part_done();
-  });
-}
-
-caf::result<node_stats> node::collect() {
-  auto promise = make_response_promise();
-  const auto number = counting_.add(promise);
-  collect_stats([this, number](const result<node_stats>& stats) {
-    if (stats)
-      counting_.deliver(number, *stats);
-    else
-      counting_.deliver(number, to_caf(stats.error()));
-  });
-  return promise;
 }
 
 void node::log_statistics(const node_stats& stats) const {

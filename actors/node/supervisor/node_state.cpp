@@ -181,6 +181,11 @@ std::vector<owner_id> node_state::disconnected() const {
   return out;
 }
 
+std::size_t node_state::lingering_clients(timestamp now) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(disconnected_, [&](const auto& x) { return now >= later(x.second.since, linger_time); }));
+}
+
 std::vector<node_state::departure> node_state::take_overdue(timestamp now) {
   std::vector<departure> out;
   for (auto& [owner, x] : disconnected_)

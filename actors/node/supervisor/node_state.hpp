@@ -36,6 +36,9 @@ public:
   /// nothing.
   static constexpr duration quiesce_expected = std::chrono::minutes(1);
 
+  /// The time that a process may take to end after its client has detached, which is no reason to notify the operator.
+  static constexpr duration linger_time = std::chrono::seconds(5);
+
   struct options {
     /// The first namespace is the default of clients that name none.
     std::vector<namespace_spec> namespaces;
@@ -121,6 +124,8 @@ public:
 
   std::size_t clients() const noexcept { return clients_.size(); }
   std::size_t disconnected_clients() const noexcept { return disconnected_.size(); }
+  /// Those that disconnected at least `linger_time` ago.
+  std::size_t lingering_clients(timestamp now) const;
 
   /// Stops attachments. Returns true the first time; then `parts` parts have to be drained.
   bool drain(std::size_t parts) noexcept;
