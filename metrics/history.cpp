@@ -37,6 +37,20 @@ void add_rank(activity& out, const activity_totals& before, const activity_total
   const auto then = is_known ? *found : activity_totals::rank{};
   out.loaded_bytes += grown_by(then.loaded_bytes, now.loaded_bytes);
   out.saved_bytes += grown_by(then.saved_bytes, now.saved_bytes);
+  out.loaded_pages += grown_by(then.loaded_pages, now.loaded_pages);
+  out.memory_pages += grown_by(then.memory_pages, now.memory_pages);
+}
+
+struct two_quantiles {
+  duration p50{};
+  duration p99{};
+};
+
+two_quantiles quantiles_between(const request_histogram::counts& before, const request_histogram::counts& after) {
+  request_histogram::counts times{};
+  for (std::size_t i = 0; i < times.size(); ++i)
+    times[i] = grown_by(before[i], after[i]);
+  return {request_histogram::quantile(times, 0.5), request_histogram::quantile(times, 0.99)};
 }
 
 } // namespace
@@ -44,6 +58,7 @@ void add_rank(activity& out, const activity_totals& before, const activity_total
 void activity_totals::sort() {
   std::ranges::sort(namespaces, {}, &namespace_totals::id);
   std::ranges::sort(ranks, {}, place_of);
+  std::ranges::sort(clients, {}, &client::number);
 }
 
 std::optional<double> activity::hit_ratio() const noexcept {
@@ -67,11 +82,17 @@ activity activity_between(const activity_totals& before, const activity_totals& 
     add_namespace(out, before, x);
   for (const auto& x : after.ranks)
     add_rank(out, before, x);
-  request_histogram::counts times{};
-  for (std::size_t i = 0; i < times.size(); ++i)
-    times[i] = grown_by(before.lookup_times[i], after.lookup_times[i]);
-  out.lookup_p50 = request_histogram::quantile(times, 0.5);
-  out.lookup_p99 = request_histogram::quantile(times, 0.99);
+  out.peer_pages = grown_by(before.peer_pages, after.peer_pages);
+  out.in_flight = after.in_flight;
+  const auto add = [&](request_histogram::counts activity_totals::*of, duration& p50, duration& p99) {
+    const auto both = quantiles_between(before.*of, after.*of);
+    p50 = both.p50;
+    p99 = both.p99;
+  };
+  add(&activity_totals::lookup_times, out.lookup_p50, out.lookup_p99);
+  add(&activity_totals::memory_load_times, out.memory_load_p50, out.memory_load_p99);
+  add(&activity_totals::disk_load_times, out.disk_load_p50, out.disk_load_p99);
+  add(&activity_totals::save_times, out.save_p50, out.save_p99);
   return out;
 }
 
@@ -98,6 +119,21 @@ activity activity_between(const activity_totals& before, const activity_totals& 
   return out;
 }
 
+activity activity_of_client(const activity_totals& before, const activity_totals& after, duration over,
+                            std::uint64_t number) {
+  const auto in = [number](const activity_totals& x) {
+    const auto found = std::ranges::lower_bound(x.clients, number, {}, &activity_totals::client::number);
+    return found != x.clients.end() && found->number == number ? *found : activity_totals::client{};
+  };
+  const auto then = in(before);
+  const auto now = in(after);
+  activity out;
+  out.over = over;
+  out.loaded_bytes = grown_by(then.loaded_bytes, now.loaded_bytes);
+  out.saved_bytes = grown_by(then.saved_bytes, now.saved_bytes);
+  return out;
+}
+
 void history::observe(timestamp now, std::int64_t unix_seconds, activity_totals totals) {
   if (!marks_.empty()) {
     samples_.push_back(
@@ -108,6 +144,15 @@ void history::observe(timestamp now, std::int64_t unix_seconds, activity_totals 
   marks_.push_back({now, std::move(totals)});
   if (marks_.size() > marks_most)
     marks_.pop_front();
+  if (++since_long_ < marks_most || marks_.size() < marks_most)
+    return;
+  // The first mark of these is the last one of the sample before.
+  since_long_ = 1;
+  const auto& first = marks_.front();
+  long_samples_.push_back(
+      {unix_seconds, activity_between(first.totals, marks_.back().totals, duration(marks_.back().at - first.at))});
+  if (long_samples_.size() > samples_most)
+    long_samples_.pop_front();
 }
 
 } // namespace troupe

@@ -170,7 +170,8 @@ std::string cluster_text(const cluster_stats& x) {
     one.add("late", peer.late).add("pages", peer.pages).add("bytes", peer.bytes).add("failed", peer.failed);
     one.add("learned_keys", peer.learned_keys);
     one.add("file_pages", peer.file_pages).add("file_bytes", peer.file_bytes).add("files_stale", peer.files_stale);
-    one.add("files_damaged", peer.files_damaged).add("files_failed", peer.files_failed).end();
+    one.add("files_damaged", peer.files_damaged).add("files_failed", peer.files_failed);
+    one.add("served_pages", peer.served_pages).add("served_bytes", peer.served_bytes).end();
   }
   out += ']';
   if (const auto& etcd = x.etcd; !etcd.endpoints.empty()) {

@@ -1,5 +1,6 @@
 #include "http/status/status_report.hpp"
 
+#include "http/native/native_text.hpp"
 #include "http/server/json_members.hpp"
 #include "http/status/namespace_capacity.hpp"
 
@@ -38,10 +39,13 @@ std::string_view health_of(const status_report& x) {
   return x.ready && std::ranges::none_of(x.warnings, is_trouble) ? "healthy" : "degraded";
 }
 
-void append_activity(std::string& out, const activity& x, bool with_bytes_only, bool with_times) {
+/// The parts of an activity that a document has.
+enum class activity_parts : std::uint8_t { bytes, pages, keys, all };
+
+void append_activity(std::string& out, const activity& x, activity_parts parts) {
   json_members m(out);
   m.add("seconds", seconds_of(x.over));
-  if (!with_bytes_only) {
+  if (parts >= activity_parts::keys) {
     m.add("lookups", x.lookups).add("asked_keys", x.asked_keys).add("found_keys", x.found_keys);
     if (const auto ratio = x.hit_ratio())
       m.add("hit_ratio", *ratio);
@@ -51,8 +55,20 @@ void append_activity(std::string& out, const activity& x, bool with_bytes_only, 
   }
   m.add("loaded_bytes", x.loaded_bytes).add("saved_bytes", x.saved_bytes);
   m.add("load_gbps", x.load_gbps()).add("save_gbps", x.save_gbps());
-  if (with_times)
-    m.add("lookup_p50_us", microseconds_of(x.lookup_p50)).add("lookup_p99_us", microseconds_of(x.lookup_p99));
+  if (parts >= activity_parts::pages)
+    m.add("memory_pages", x.memory_pages).add("disk_pages", x.disk_pages());
+  if (parts >= activity_parts::all) {
+    m.add("peer_pages", x.peer_pages).add("disk_transfers", x.in_flight);
+    const auto add = [&m](const char* name, duration time) { m.add(name, microseconds_of(time)); };
+    add("lookup_p50_us", x.lookup_p50);
+    add("lookup_p99_us", x.lookup_p99);
+    add("memory_load_p50_us", x.memory_load_p50);
+    add("memory_load_p99_us", x.memory_load_p99);
+    add("disk_load_p50_us", x.disk_load_p50);
+    add("disk_load_p99_us", x.disk_load_p99);
+    add("save_p50_us", x.save_p50);
+    add("save_p99_us", x.save_p99);
+  }
   m.end();
 }
 
@@ -98,6 +114,11 @@ tier_sums sums_of(const node_stats& stats) {
   return out;
 }
 
+/// What the slab files will have room for when they have grown as far as they may.
+std::uint64_t disk_capacity(const status_report& x, const tier_sums& sums) {
+  return sums.disk_bytes - std::min(sums.disk_bytes, x.made_slabs_bytes) + x.made_slabs_limit;
+}
+
 void append_tiers(std::string& out, const status_report& x) {
   const auto sums = sums_of(x.stats);
   json_members m(out);
@@ -114,6 +135,7 @@ void append_tiers(std::string& out, const status_report& x) {
       .add("bytes", sums.disk_page_bytes)
       .add("slots", sums.disk_slots)
       .add("limit_bytes", sums.disk_bytes)
+      .add("capacity_bytes", disk_capacity(x, sums))
       .add("made_bytes", x.made_slabs_bytes)
       .add("made_limit_bytes", x.made_slabs_limit)
       .end();
@@ -152,6 +174,8 @@ void append_rank(std::string& out, const status_report& x, const namespace_id& n
     append_slots(m.key("slots"), rank);
     return m.end();
   }
+  const auto is_damaged = std::ranges::find(x.damaged, std::pair(ns, known->rank)) != x.damaged.end();
+  m.add("damaged", is_damaged);
   append_slots(m.key("slots"), *known);
   json_members(m.key("memory"))
       .add("pages", known->io.resident_pages)
@@ -167,6 +191,7 @@ void append_rank(std::string& out, const status_report& x, const namespace_id& n
       .add("read_bytes", known->io.read_bytes)
       .add("written_bytes", known->io.written_bytes)
       .add("failed_transfers", known->io.failed)
+      .add("transfers", known->io.in_flight)
       .end();
   json_members(m.key("total"))
       .add("loaded_pages", known->io.loaded_pages)
@@ -174,9 +199,10 @@ void append_rank(std::string& out, const status_report& x, const namespace_id& n
       .add("saved_payload_bytes", known->io.saved_payload_bytes)
       .add("saved_stored_bytes", known->io.saved_stored_bytes)
       .add("memory_hits", known->io.memory_hits)
+      .add("memory_loads", known->io.memory_loads)
       .end();
-  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, ns, known->rank), true,
-                  false);
+  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, ns, known->rank),
+                  activity_parts::pages);
   m.end();
 }
 
@@ -194,7 +220,7 @@ void append_namespace(std::string& out, const status_report& x, const namespace_
       .add("found_keys", ns.lookups.found_keys)
       .add("evicted_keys", ns.evicted_keys)
       .end();
-  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, id), false, false);
+  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, id), activity_parts::keys);
   std::vector<const rank_stats*> kept;
   for (const auto& rank : ns.ranks.items) {
     const auto found = known.find({id, static_cast<rank_number>(rank.rank)});
@@ -220,13 +246,13 @@ void append_clients(std::string& out, const status_report& x) {
   m.add("attached", x.stats.clients).add("disconnected", x.stats.disconnected_clients);
   const auto shown = std::min(x.stats.attached.size(), clients_most);
   append_list(m.key("list"), std::span(x.stats.attached).first(shown), [&](const client_stats& c) {
-    json_members(out)
-        .add("name", c.name)
-        .add("namespace", c.namespace_name)
-        .add("process", std::int64_t{c.process})
-        .add("elsewhere", c.elsewhere)
-        .add("attached_s", seconds_of(c.attached_for))
-        .end();
+    json_members one(out);
+    one.add("name", c.name).add("namespace", c.namespace_name).add("process", std::int64_t{c.process});
+    one.add("elsewhere", c.elsewhere).add("is_node", c.is_node).add("attached_s", seconds_of(c.attached_for));
+    one.add("loaded_bytes", c.loaded_bytes).add("saved_bytes", c.saved_bytes);
+    append_activity(one.key("last_minute"), activity_of_client(x.before, x.totals, x.since_before, c.number),
+                    activity_parts::bytes);
+    one.end();
   });
   m.end();
 }
@@ -269,7 +295,7 @@ void append_column(json_members& m, std::string& out, std::string_view name, con
 
 void append_history(std::string& out, const status_report& x) {
   json_members m(out);
-  m.add("interval_s", seconds_of(history::interval));
+  m.add("interval_s", seconds_of(x.span == history_span::six_hours ? history::long_interval : history::interval));
   const auto count = [&](std::string_view name, std::uint64_t activity::*of) {
     append_column(m, out, name, x, [of](const history::sample& s) { return s.what.*of; });
   };
@@ -281,10 +307,18 @@ void append_history(std::string& out, const status_report& x) {
   count("evicted_keys", &activity::evicted_keys);
   count("loaded_bytes", &activity::loaded_bytes);
   count("saved_bytes", &activity::saved_bytes);
-  append_column(m, out, "lookup_p50_us", x,
-                [](const history::sample& s) { return microseconds_of(s.what.lookup_p50); });
-  append_column(m, out, "lookup_p99_us", x,
-                [](const history::sample& s) { return microseconds_of(s.what.lookup_p99); });
+  count("memory_pages", &activity::memory_pages);
+  append_column(m, out, "disk_pages", x, [](const history::sample& s) { return s.what.disk_pages(); });
+  count("peer_pages", &activity::peer_pages);
+  count("disk_transfers", &activity::in_flight);
+  const auto time = [&](std::string_view name, duration activity::*of) {
+    append_column(m, out, name, x, [of](const history::sample& s) { return microseconds_of(s.what.*of); });
+  };
+  time("lookup_p50_us", &activity::lookup_p50);
+  time("lookup_p99_us", &activity::lookup_p99);
+  time("memory_load_p99_us", &activity::memory_load_p99);
+  time("disk_load_p99_us", &activity::disk_load_p99);
+  time("save_p99_us", &activity::save_p99);
   m.end();
 }
 
@@ -302,10 +336,19 @@ activity_totals totals_of(const node_stats& stats, const std::vector<namespace_i
   for (const auto& x : stats.ranks) {
     const auto found = page_bytes.find(x.ns);
     const auto bytes = found == page_bytes.end() ? x.io.frame_bytes : found->second;
-    out.ranks.push_back({x.ns, x.rank, x.io.loaded_pages * bytes, x.io.saved_pages * bytes});
+    out.ranks.push_back(
+        {x.ns, x.rank, x.io.loaded_pages * bytes, x.io.saved_pages * bytes, x.io.loaded_pages, x.io.memory_loads});
+    out.in_flight += x.io.in_flight;
   }
+  for (const auto& x : stats.attached)
+    out.clients.push_back({x.number, x.loaded_bytes, x.saved_bytes});
+  for (const auto& x : stats.cluster.peers)
+    out.peer_pages += x.pages;
   std::uint64_t ignored = 0;
   latencies.of(request_kind::match).add_to(out.lookup_times, ignored);
+  latencies.of(request_kind::read).add_to(out.memory_load_times, ignored);
+  latencies.of(request_kind::read_disk).add_to(out.disk_load_times, ignored);
+  latencies.of(request_kind::write).add_to(out.save_times, ignored);
   out.sort();
   return out;
 }
@@ -326,11 +369,14 @@ void add_notices(std::vector<warning>& to, const status_report& x, const opened_
         "LimitMEMLOCK=infinity), or lower memory.bytes");
   if (!opened.unusable_memory.empty())
     add("unusable_memory", opened.unusable_memory);
-  if (x.stats.disconnected_clients > 0)
+  // A process ends some milliseconds after its client has detached.
+  if (const auto n = x.stats.lingering_clients; n > 0)
     add("disconnected_clients",
-        std::to_string(x.stats.disconnected_clients) +
-            " client(s) disconnected, but their processes still run and may write to memory of the "
-            "node, which stays set aside; end these processes to free it");
+        n == 1
+            ? "1 client has disconnected, but its process still runs and may write to memory of the node, which "
+              "stays set aside; end that process to free it"
+            : std::to_string(n) + " clients have disconnected, but their processes still run and may write to memory "
+                                  "of the node, which stays set aside; end these processes to free it");
 }
 
 std::string status_text(status_report x) {
@@ -362,18 +408,20 @@ std::string status_text(status_report x) {
       .add("refused_requests", r.refused)
       .end();
   append_tiers(m.key("tiers"), x);
-  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before), false, true);
+  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before), activity_parts::all);
   auto ranks_left = ranks_most;
   const auto shown = std::min(x.namespaces.size(), namespaces_most);
   append_list(m.key("namespaces"), std::span(x.namespaces).first(shown),
               [&](const namespace_info& ns) { append_namespace(out, x, ns, known, ranks_left); });
   m.add("namespaces_omitted", std::uint64_t{x.namespaces.size() - shown});
   append_clients(m.key("clients"), x);
+  if (!x.stats.cluster.name.empty())
+    m.key("cluster") += native::cluster_text(x.stats.cluster);
   if (x.serves_lmcache)
     append_lmcache(m.key("lmcache"), x);
   if (x.events)
     append_events(m.key("events"), *x.events);
-  if (x.with_history)
+  if (x.span != history_span::none)
     append_history(m.key("history"), x);
   m.end();
   return out;

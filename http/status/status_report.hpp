@@ -13,6 +13,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe::http::node_status {
@@ -28,6 +29,9 @@ struct warning {
   /// "docs/operations.md#…"
   std::string runbook;
 };
+
+/// How much of the history a status has: nothing, the last hour by ten seconds, or the last six hours by minutes.
+enum class history_span : std::uint8_t { none, hour, six_hours };
 
 /// The whole status of a node in one document.
 struct status_report {
@@ -70,9 +74,11 @@ struct status_report {
   /// Totals of about a minute ago; the current ones if there are none.
   activity_totals before;
   duration since_before{};
-  /// None if they were not requested.
+  /// Slabs that are damaged.
+  std::vector<std::pair<namespace_id, rank_number>> damaged{};
+  /// None if they were not requested; and the time between two of them.
   std::deque<history::sample> samples;
-  bool with_history = true;
+  history_span span = history_span::hour;
 };
 
 /// The totals that the history samples.

@@ -14,10 +14,13 @@ using service_ptr = std::shared_ptr<const status_service>;
 using service_handler = void (*)(const service_ptr&, const request&, responder);
 
 void get_status(const service_ptr& live_status, const request& r, responder reply) {
-  const auto leaves_out = r.query("history") == "false";
-  if (const auto wish = r.query("history"); wish && *wish != "false" && *wish != "true")
-    return std::move(reply).fail(status::bad_request, "history: expected true or false");
-  live_status->ask(!leaves_out, [to = share(std::move(reply))](const result<std::string>& text) {
+  const auto wish = r.query("history").value_or("true");
+  if (wish != "false" && wish != "true" && wish != "long")
+    return std::move(reply).fail(status::bad_request, "history: expected true, false or long");
+  const auto span = wish == "false"  ? history_span::none
+                    : wish == "long" ? history_span::six_hours
+                                     : history_span::hour;
+  live_status->ask(span, [to = share(std::move(reply))](const result<std::string>& text) {
     std::move(*to).send(text ? response::json(*text) : response::failure(text.error()));
   });
 }

@@ -4,6 +4,7 @@
 #include "actors/support/gather.hpp"
 
 #include <chrono>
+#include <filesystem>
 #include <unistd.h>
 #include <utility>
 
@@ -54,14 +55,14 @@ void status_service::gather(std::function<void(result<numbers>)> then) const {
   });
 }
 
-std::string status_service::text_of(numbers x, bool with_history) const {
+std::string status_service::text_of(numbers x, history_span span) const {
   const auto& services = parts_.services;
   const auto now = std::chrono::steady_clock::now();
   status_report out;
   out.program = parts_.program;
   out.protocol = protocol_version;
   out.node_name = parts_.config.node_name;
-  out.data_dir = parts_.config.data_dir.string();
+  out.data_dir = std::filesystem::absolute(parts_.config.data_dir).string();
   out.durability = parts_.config.registry.durability;
   out.process = ::getpid();
   out.now = unix_now();
@@ -88,6 +89,10 @@ std::string status_service::text_of(numbers x, bool with_history) const {
     out.lmcache_clients = services.lmcache->list.all(clients_most);
     out.lmcache_clients_connected = services.lmcache->list.size();
   }
+  if (services.condition)
+    for (const auto& slab : services.condition->slabs())
+      if (slab.damaged)
+        out.damaged.emplace_back(slab.name.ns, slab.name.rank);
   out.events = services.events;
   out.stats = std::move(x.stats);
   out.namespaces = std::move(x.namespaces);
@@ -96,22 +101,22 @@ std::string status_service::text_of(numbers x, bool with_history) const {
   if (services.latencies)
     out.totals = totals_of(out.stats, out.namespaces, *services.latencies);
   out.before = out.totals;
-  out.with_history = with_history;
+  out.span = span;
   {
     const std::lock_guard guard(mutex_);
     if (const auto* mark = history_.minute_ago()) {
       out.before = mark->totals;
       out.since_before = duration(now - mark->at);
     }
-    if (with_history)
-      out.samples = history_.samples();
+    if (span != history_span::none)
+      out.samples = span == history_span::hour ? history_.samples() : history_.long_samples();
   }
   return status_text(std::move(out));
 }
 
-void status_service::ask(bool with_history, std::function<void(result<std::string>)> then) const {
-  gather([self = shared_from_this(), with_history, then = std::move(then)](result<numbers> x) {
-    then(x ? result<std::string>(self->text_of(std::move(*x), with_history)) : tl::unexpected<error>(x.error()));
+void status_service::ask(history_span span, std::function<void(result<std::string>)> then) const {
+  gather([self = shared_from_this(), span, then = std::move(then)](result<numbers> x) {
+    then(x ? result<std::string>(self->text_of(std::move(*x), span)) : tl::unexpected<error>(x.error()));
   });
 }
 

@@ -35,7 +35,7 @@ public:
   static std::shared_ptr<status_service> make(caf::actor_system& system, status_sources parts);
 
   /// The document of `/v1/status`. `then` is called once, in any thread; with an error if the node does not answer.
-  void ask(bool with_history, std::function<void(result<std::string>)> then) const;
+  void ask(history_span span, std::function<void(result<std::string>)> then) const;
 
   /// Collects a sample for the history. To be called every `history::interval`.
   void sample();
@@ -52,7 +52,7 @@ private:
   status_service(caf::actor_system& system, status_sources parts);
 
   void gather(std::function<void(result<numbers>)> then) const;
-  std::string text_of(numbers x, bool with_history) const;
+  std::string text_of(numbers x, history_span span) const;
 
   caf::actor_system& system_;
   const status_sources parts_;

@@ -105,6 +105,67 @@ TEST_CASE("A history keeps one hour and what it needs for the last minute", "[hi
   CHECK(x.minute_ago()->at == at(10'000s - 60s));
 }
 
+TEST_CASE("A history keeps six hours in samples of a minute", "[history]") {
+  history x;
+  for (std::int64_t i = 0; i <= 12; ++i) {
+    x.observe(at(i * history::interval), 10 * i, totals(static_cast<std::uint64_t>(100 * i), 0, 0));
+    CHECK(x.long_samples().size() == static_cast<std::size_t>(i) / 6);
+  }
+  REQUIRE(x.long_samples().size() == 2);
+  CHECK(x.long_samples().front().at == 60);
+  CHECK(x.long_samples().back().at == 120);
+  for (const auto& sample : x.long_samples()) {
+    CHECK(sample.what.over == history::long_interval);
+    CHECK(sample.what.asked_keys == 600);
+  }
+  for (std::int64_t i = 13; i <= 10'000; ++i)
+    x.observe(at(i * history::interval), 10 * i, totals(static_cast<std::uint64_t>(100 * i), 0, 0));
+  CHECK(x.long_samples().size() == history::samples_most);
+  CHECK(x.long_samples().back().at - x.long_samples().front().at == 359 * 60);
+}
+
+TEST_CASE("Loaded pages are counted by tier, and latencies by what was waited for", "[history]") {
+  auto before = totals(0, 0, 0);
+  auto after = totals(0, 0, 0);
+  after.ranks[0].loaded_pages = 10;
+  after.ranks[0].memory_pages = 7;
+  after.ranks[1].loaded_pages = 1;
+  before.peer_pages = 5;
+  after.peer_pages = 9;
+  before.in_flight = 100;
+  after.in_flight = 3;
+  after.memory_load_times[1] = 1;
+  after.disk_load_times[10] = 1;
+  after.save_times[5] = 1;
+  const auto x = activity_between(before, after, 1s);
+  CHECK(x.memory_pages == 7);
+  CHECK(x.disk_pages() == 4);
+  CHECK(x.peer_pages == 4);
+  CHECK(x.in_flight == 3);
+  CHECK(x.lookup_p99 == 0ns);
+  CHECK(x.memory_load_p99 <= 2us);
+  CHECK(x.memory_load_p99 > 0ns);
+  CHECK(x.save_p50 > x.memory_load_p99);
+  CHECK(x.disk_load_p50 > x.save_p99);
+  CHECK(activity_between(before, after, 1s, one, 0).memory_pages == 7);
+  CHECK(activity_between(before, after, 1s, one, 1).disk_pages() == 1);
+}
+
+TEST_CASE("A client has its own share of the activity", "[history]") {
+  auto before = totals(0, 0, 0);
+  auto after = before;
+  before.clients = {{7, 100, 10}, {3, 1, 1}};
+  after.clients = {{9, 5, 6}, {7, 300, 10}};
+  before.sort();
+  after.sort();
+  const auto x = activity_of_client(before, after, 2s, 7);
+  CHECK(x.loaded_bytes == 200);
+  CHECK(x.saved_bytes == 0);
+  CHECK(x.over == 2s);
+  CHECK(activity_of_client(before, after, 2s, 9).saved_bytes == 6);
+  CHECK(activity_of_client(before, after, 2s, 3).loaded_bytes == 0);
+}
+
 TEST_CASE("A late sample covers the whole time since the previous one", "[history]") {
   history x;
   x.observe(at(0s), 0, totals(0, 0, 0));
