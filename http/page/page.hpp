@@ -2,17 +2,24 @@
 
 #include "http/server/router.hpp"
 
+#include <span>
 #include <string_view>
 
 namespace troupe::http::page {
 
-/// Adds the web page at `/` with its style and its script: static files of the program. Their data comes from `/v1/…`,
-/// and needs the tokens that these routes need.
-void add_routes(router& routes);
+/// A static file of the program. `name`: of its route, in metrics.
+struct file {
+  std::string_view path;
+  std::string_view name;
+  std::string_view type;
+  std::string_view text;
+};
 
-/// The files, as they are in http/page/.
-std::string_view html() noexcept;
-std::string_view css() noexcept;
-std::string_view js() noexcept;
+/// The files of http/page/, and docs/operations.md, whose sections the page shows as runbooks. They are built in.
+std::span<const file> files() noexcept;
+
+/// Adds the web page at `/` with all its files. Their data comes from `/v1/…`, and needs the tokens that these routes
+/// need; the files themselves need none.
+void add_routes(router& routes);
 
 } // namespace troupe::http::page

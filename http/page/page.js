@@ -1,182 +1,26 @@
 "use strict";
-// Draws the answers of /v1/status, /v1/config and /v1/log. Clients choose the names in them: they become text, never
-// markup.
+// Draws the answers of /v1/status, /v1/config and /v1/log.
 
 const REFRESH_MS = 5000;
 const ANSWER_MS = 15000;
 const TOKEN = "troupe-token";
+const RANGE = "troupe-range";
 const STATES = ["live", "reserved", "quarantined", "free"];
-const SVG = "http://www.w3.org/2000/svg";
 
-const by = (id) => document.getElementById(id);
+// -- bars --------------------------------------------------------------------------------------------------------------
 
-function fill(parent, ...children) {
-  parent.replaceChildren(...children);
-  return parent;
-}
-
-function made(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-const element = (tag, attributes, ...children) => made(document.createElement(tag), attributes, children);
-const drawn = (tag, attributes, ...children) => made(document.createElementNS(SVG, tag), attributes, children);
-
-// -- numbers as text ---------------------------------------------------------------------------------------------------
-
-function scaled(x, units, base) {
-  let i = 0;
-  while (Math.abs(x) >= base && i + 1 < units.length) {
-    x /= base;
-    i += 1;
+/// A stacked bar. Each part is drawn with at least a pixel or two if it is there at all.
+function bar(parts, whole, title) {
+  const picture = drawn("svg", { class: "bar", viewBox: "0 0 1000 10", preserveAspectRatio: "none", role: "img",
+                                 "aria-label": title });
+  picture.append(drawn("rect", { class: "free", x: 0, y: 0, width: 1000, height: 10 }));
+  let at = 0;
+  for (const [style, amount] of parts) {
+    if (!(amount > 0) || !(whole > 0)) continue;
+    const width = Math.min(Math.max((amount / whole) * 1000, 4), 1000 - at);
+    picture.append(drawn("rect", { class: style, x: at, y: 0, width, height: 10 }));
+    at += width;
   }
-  return (x >= 100 || Number.isInteger(x) ? x.toFixed(0) : x.toPrecision(3)) + units[i];
-}
-
-const bytes = (x) => scaled(x, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"], 1024);
-const count = (x) => x.toLocaleString("en");
-const rate = (x) => scaled(x, ["", " k", " M", " G"], 1000) + "/s";
-const percent = (x) => (x === null || x === undefined ? "–" : (100 * x).toFixed(1) + " %");
-const gbps = (x) => (x === 0 || x >= 0.01 ? x.toFixed(2) : x.toPrecision(1)) + " GB/s";
-const micros = (x) => (x >= 1000 ? (x / 1000).toFixed(1) + " ms" : x.toFixed(x < 10 ? 1 : 0) + " µs");
-
-function span(seconds) {
-  const s = Math.floor(seconds);
-  if (s < 60) return s + " s";
-  if (s < 3600) return Math.floor(s / 60) + " min";
-  if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
-  return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
-}
-
-const clock = (unix) => new Date(unix * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-
-// -- charts ------------------------------------------------------------------------------------------------------------
-
-const WIDTH = 420;
-const HEIGHT = 150;
-const LEFT = 64;
-const RIGHT = 8;
-const TOP = 8;
-const BOTTOM = 20;
-
-/// A round number that is not below `x`.
-function ceiling(x) {
-  if (!(x > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(x));
-  for (const step of [1, 2, 2.5, 5, 10]) if (step * power >= x * 0.999999) return step * power;
-  return 10 * power;
-}
-
-/// Missing values and times without samples are gaps.
-function path(times, values, x, y, longest) {
-  let out = "";
-  let pen = "M";
-  values.forEach((value, i) => {
-    if (value === null || (i > 0 && times[i] - times[i - 1] > longest)) pen = "M";
-    if (value === null) return;
-    out += pen + x(times[i]).toFixed(1) + " " + y(value).toFixed(1);
-    pen = "L";
-  });
-  return out;
-}
-
-function chart(title, times, series, write, options) {
-  const end = times.length ? times[times.length - 1] : Date.now() / 1000;
-  const begin = end - 3600;
-  const largest = Math.max(0, ...series.flatMap((s) => s.values.filter((v) => v !== null)));
-  const most = (options && options.most) || ceiling(largest);
-  const x = (t) => LEFT + ((t - begin) / 3600) * (WIDTH - LEFT - RIGHT);
-  const y = (v) => HEIGHT - BOTTOM - (v / most) * (HEIGHT - TOP - BOTTOM);
-  const picture = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title });
-  for (const share of [0, 0.5, 1]) {
-    const at = y(share * most);
-    picture.append(
-      drawn("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at }),
-      drawn("text", { class: "tick", x: LEFT - 6, y: at + 4, "text-anchor": "end" }, write(share * most)));
-  }
-  for (let t = Math.ceil(begin / 900) * 900; t <= end; t += 900)
-    picture.append(drawn("text", { class: "tick", x: x(t), y: HEIGHT - 5, "text-anchor": "middle" }, clock(t)));
-  for (const s of series)
-    picture.append(drawn("path", { class: "series " + s.name_of_class, d: path(times, s.values, x, y, 35) }));
-
-  const values = element("span", { class: "values" });
-  const say = (i) => {
-    const parts = series.map((s) => {
-      const value = i < 0 || s.values[i] === null || s.values[i] === undefined ? "–" : write(s.values[i]);
-      return [element("span", { class: "key " + s.name_of_class }, s.label + " "), value];
-    });
-    fill(values, ...parts.flatMap((p, k) => (k ? [", ", ...p] : p)), i < 0 ? "" : " at " + clock(times[i]));
-  };
-  say(times.length - 1);
-  const cursor = drawn("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
-  picture.append(cursor);
-  picture.addEventListener("pointermove", (event) => {
-    const box = picture.getBoundingClientRect();
-    const t = begin + (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT) * 3600;
-    let best = -1;
-    times.forEach((at, i) => {
-      if (best < 0 || Math.abs(at - t) < Math.abs(times[best] - t)) best = i;
-    });
-    if (best < 0) return;
-    cursor.setAttribute("x1", x(times[best]));
-    cursor.setAttribute("x2", x(times[best]));
-    cursor.setAttribute("visibility", "visible");
-    say(best);
-  });
-  picture.addEventListener("pointerleave", () => {
-    cursor.setAttribute("visibility", "hidden");
-    say(times.length - 1);
-  });
-  return element("figure", {}, element("figcaption", {}, element("b", {}, title), values), picture);
-}
-
-const line = (label, name_of_class, values) => ({ label, name_of_class, values });
-
-function charts(h) {
-  const per_second = (values) => values.map((v, i) => (h.seconds[i] > 0 ? v / h.seconds[i] : null));
-  const gigabytes = (values) => per_second(values).map((v) => (v === null ? null : v / 1e9));
-  const quiet = (values) => values.map((v, i) => (h.lookups[i] > 0 ? v : null));
-  const ratio = h.found_keys.map((v, i) => (h.asked_keys[i] > 0 ? Math.min(1, v / h.asked_keys[i]) : null));
-  return [
-    chart("Hit ratio", h.at, [line("found of requested", "one", ratio)], percent, { most: 1 }),
-    chart("Throughput", h.at,
-          [line("load", "one", gigabytes(h.loaded_bytes)), line("save", "two", gigabytes(h.saved_bytes))], gbps),
-    chart("Lookup latency", h.at,
-          [line("p50", "one", quiet(h.lookup_p50_us)), line("p99", "two", quiet(h.lookup_p99_us))], micros),
-    chart("Lookups", h.at, [line("lookups", "one", per_second(h.lookups))], rate),
-    chart("Evictions", h.at, [line("keys", "one", per_second(h.evicted_keys))], rate),
-  ];
-}
-
-// -- slots -------------------------------------------------------------------------------------------------------------
-
-const COLUMNS = 64;
-const ROWS = 4;
-
-/// Cells for each state, in proportion; a state with at least one slot gets at least one cell.
-function cells(slots) {
-  const all = COLUMNS * ROWS;
-  const out = [];
-  if (slots.total === 0) return out;
-  for (const state of STATES.slice(0, -1)) {
-    const share = slots[state] ? Math.max(1, Math.round((slots[state] / slots.total) * all)) : 0;
-    for (let i = 0; i < share && out.length < all; ++i) out.push(state);
-  }
-  while (out.length < all) out.push("free");
-  return out;
-}
-
-function map(slots, title) {
-  const size = 10;
-  const picture = drawn("svg", { viewBox: `0 0 ${COLUMNS * size} ${ROWS * size}`, role: "img", "aria-label": title });
-  cells(slots).forEach((state, i) => {
-    // Column by column, so that a state is a block.
-    const x = Math.floor(i / ROWS) * size;
-    const y = (i % ROWS) * size;
-    picture.append(drawn("rect", { class: state, x, y, width: size - 1.5, height: size - 1.5, rx: 1.5 }));
-  });
   return picture;
 }
 
@@ -186,69 +30,169 @@ function legend() {
           drawn("rect", { class: state, width: 10, height: 10, rx: 2 })), state));
 }
 
-function ranks(list) {
-  return list.flatMap((ns) => ns.ranks.map((rank) => {
-    const name = `${ns.name}, rank ${rank.rank}`;
-    const said = STATES.map((state) => `${count(rank.slots[state])} ${state}`).join(", ");
-    const kept = rank.kept_by === "engine" ? " in a file of its engine" : "";
-    return element("div", { class: "rank" }, element("h3", {}, name),
-                   element("div", { class: "quiet" }, `${count(rank.slots.total)} slots${kept}: ${said}`),
-                   map(rank.slots, `${name}: ${said}`));
-  }));
-}
-
 // -- tables ------------------------------------------------------------------------------------------------------------
 
-function table(head, rows, nothing) {
-  const cells_of = (tag, row) => row.map((x) => element(tag, {}, String(x)));
-  const body = rows.map((row) => element("tr", {}, ...cells_of("td", row)));
-  if (!rows.length) body.push(element("tr", {}, element("td", { colspan: head.length }, nothing)));
-  return [element("thead", {}, element("tr", {}, ...cells_of("th", head))), element("tbody", {}, ...body)];
+/// `columns`: names; one that begins with "#" is of numbers. A cell is a text or an element. On a narrow screen each
+/// row is a block, with the name of the column beside each value.
+function table(columns, rows, nothing) {
+  if (!rows.length) return element("p", { class: "quiet" }, nothing);
+  const is_number = columns.map((x) => x.startsWith("#"));
+  const names = columns.map((x) => x.replace("#", ""));
+  const style = (i) => (is_number[i] ? { class: "number" } : {});
+  const head = element("tr", {}, ...names.map((x, i) => element("th", style(i), x)));
+  const body = rows.map((row) => element("tr", {}, ...row.map((x, i) =>
+    element("td", { ...style(i), "data-label": names[i] }, element("span", { class: "cell" }, x)))));
+  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
+}
+
+const with_note = (text, note) => element("span", {}, text, element("span", { class: "quiet" }, note));
+
+function facts(list) {
+  return element("div", { class: "facts" }, ...list.map(([name, value]) =>
+    element("div", {}, element("span", {}, name), element("b", {}, value))));
+}
+
+function details(summary, ...children) {
+  return element("details", {}, element("summary", {}, summary), ...children);
+}
+
+// -- storage -----------------------------------------------------------------------------------------------------------
+
+function meter(name, used, limit, text) {
+  const said = limit > 0 ? `${bytes(used)} of ${bytes(limit)} (${share(used, limit)})` : "none";
+  return element("div", { class: "meter" }, element("b", {}, name), bar([["live", used]], limit, `${name}: ${said}`),
+                 element("div", { class: "text" }, limit > 0 ? `${said}, ${text}` : said));
 }
 
 function tiers(x) {
-  const share = (part, whole) => (whole > 0 ? percent(part / whole) : "–");
-  const t = x.tiers;
-  const alone = t.memory.memory_only_pages > 0 ? `, ${count(t.memory.memory_only_pages)} in memory only` : "";
-  return table(["tier", "pages", "bytes", "of", "used", ""], [
-    ["memory", count(t.memory.pages), bytes(t.memory.bytes), bytes(t.memory.limit_bytes),
-     share(t.memory.assigned_bytes, t.memory.limit_bytes), `${count(t.memory.dirty_pages)} dirty${alone}; ${x.node.memory}`],
-    ["disk", count(t.disk.pages), bytes(t.disk.bytes), bytes(t.disk.limit_bytes),
-     share(t.disk.bytes, t.disk.limit_bytes), "slabs: " + x.node.slabs],
-    ["index", count(x.registry.keys) + " keys", bytes(t.index.bytes), bytes(t.index.limit_bytes),
-     share(t.index.bytes, t.index.limit_bytes), "durability: " + x.node.durability],
-  ], "");
+  const { memory, disk, index } = x.tiers;
+  const waiting = disk.capacity_bytes > 0 ? `, ${count(memory.dirty_pages)} not yet on disk` : "";
+  const alone = memory.memory_only_pages > 0 ? `, ${count(memory.memory_only_pages)} in memory only` : "";
+  return [
+    meter("Memory", memory.bytes, memory.limit_bytes,
+          `${counted(memory.pages, "page", "pages")}${waiting}${alone}; ${bytes(memory.assigned_bytes)} assigned to ranks`),
+    meter("Disk", disk.bytes, disk.capacity_bytes,
+          `${counted(disk.pages, "page", "pages")}; slab files of ${bytes(disk.limit_bytes)} now`),
+    meter("Index", index.bytes, index.limit_bytes, `${counted(x.registry.keys, "key", "keys")}`),
+  ];
 }
 
-function namespaces(list) {
-  return table(
-    ["name", "model", "ranks", "page", "keys", "room for", "leases", "hit ratio", "lookups", "load", "save", "evicted"],
-    list.map((s) => {
-      const m = s.last_minute;
-      const each = (v) => rate(m.seconds > 0 ? v / m.seconds : 0);
-      const most = s.capacity.bounded_by ? `${count(s.capacity.keys)} (${s.capacity.bounded_by})` : "–";
-      return [s.name, s.model, s.ranks.length, bytes(s.page_bytes), count(s.keys), most, count(s.leases),
-              percent(m.hit_ratio), each(m.lookups), gbps(m.load_gbps), gbps(m.save_gbps), each(m.evicted_keys)];
-    }),
-    "none yet: clients create them, or the config names them");
+// -- namespaces --------------------------------------------------------------------------------------------------------
+
+const slots_text = (slots) => `${count(slots.live)} of ${count(slots.total)} slots`;
+
+function slots_title(name, slots) {
+  return `${name}: ${STATES.map((state) => `${count(slots[state])} ${state}`).join(", ")}`;
+}
+
+function rank_bar(ns, rank) {
+  const parts = STATES.slice(0, -1).map((state) => [state, rank.slots[state]]);
+  // A slab file that grows has fewer slots now than it will have.
+  return bar(parts, Math.max(rank.slots.total, ns.capacity.keys), slots_title(`${ns.name}, rank ${rank.rank}`, rank.slots));
+}
+
+/// A bar for each rank. Where all ranks are equal, one sentence has their numbers.
+function ranks(ns) {
+  const list = ns.ranks;
+  if (!list.length) return element("p", { class: "quiet" }, "No rank has slots yet.");
+  const first = list[0].slots;
+  const equal = list.length > 1 && list.every((r) => !r.damaged && STATES.every((s) => r.slots[s] === first[s]));
+  const parts = list.flatMap((rank) => {
+    const label = element("span", {}, `rank ${rank.rank} `);
+    if (rank.damaged) label.append(element("span", { class: "tag" }, "damaged"));
+    const picture = rank_bar(ns, rank);
+    if (!equal) return [label, picture, element("span", { class: "said" }, slots_text(rank.slots))];
+    picture.classList.add("long");
+    return [label, picture];
+  });
+  const said = equal ? [element("div", { class: "only" }, `${list.length} ranks, ${slots_text(first)} each`)] : [];
+  return element("div", { class: "ranks" }, ...said, ...parts);
+}
+
+function ranks_table(ns) {
+  const rows = ns.ranks.map((r) => {
+    const m = r.last_minute || { load_gbps: 0, save_gbps: 0, memory_pages: 0, disk_pages: 0 };
+    const own = (part, key) => (r[part] ? bytes(r[part][key]) : "–");
+    return [String(r.rank), slots_title("", r.slots).slice(2), own("memory", "bytes"), own("disk", "bytes"),
+            speed(m.load_gbps), share(m.memory_pages, m.memory_pages + m.disk_pages), speed(m.save_gbps),
+            r.disk ? count(r.disk.transfers) : "–"];
+  });
+  return details("Each rank", table(
+    ["rank", "slots", "#in memory", "#on disk", "#load", "#of it memory", "#save", "#disk queue"], rows, ""));
+}
+
+function namespace_card(ns) {
+  const m = ns.last_minute;
+  const each = (v) => rate(m.seconds > 0 ? v / m.seconds : 0);
+  const room = ns.capacity.bounded_by ? `${count(ns.capacity.keys)} keys (${ns.capacity.bounded_by})` : "–";
+  const kept = ns.ranks.some((r) => r.kept_by === "engine") ? ", pages in files of its engine" : "";
+  const left_out = ns.ranks_omitted > 0 ? [element("p", { class: "quiet" }, `and ${ns.ranks_omitted} more ranks`)] : [];
+  return element("article", { class: "card" },
+    element("h3", {}, ns.name),
+    element("div", { class: "quiet" }, `${ns.model}, pages of ${bytes(ns.page_bytes)}${kept}`),
+    facts([["hit ratio", percent(m.hit_ratio)], ["lookups", each(m.lookups)], ["load", speed(m.load_gbps)],
+           ["save", speed(m.save_gbps)], ["evicted", each(m.evicted_keys)], ["keys", count(ns.complete_keys)],
+           ["room for", room], ["leases", count(ns.leases)]]),
+    ranks(ns), ...left_out, ranks_table(ns));
+}
+
+// -- cluster and clients -----------------------------------------------------------------------------------------------
+
+function cluster(x) {
+  const c = x.cluster;
+  const state = (node) => (node.trouble ? with_note(node.state, node.trouble) : node.state);
+  const own = (node, value) => (node.state === "self" ? "–" : value);
+  const files = (node) => (node.file_pages > 0 ? with_note(count(node.pages), `${count(node.file_pages)} from its files`) :
+                                                 count(node.pages));
+  const out = [table(
+    ["node", "address", "state", "#lag", "#pages fetched", "#bytes fetched", "#pages served", "#bytes served",
+     "#learned keys"],
+    c.nodes.map((node) => [
+      node.node || "?", node.address, state(node), node.state === "up" ? micros(node.lag_us) : "–",
+      own(node, files(node)), own(node, bytes(node.bytes)), own(node, count(node.served_pages)),
+      own(node, bytes(node.served_bytes)), own(node, count(node.learned_keys))]),
+    "no other node is known")];
+  if (c.etcd) {
+    const text = `etcd at ${c.etcd.endpoints}: ${c.etcd.state}, ${counted(c.etcd.listed, "node is", "nodes are")} listed`;
+    out.push(element("p", { class: "quiet" }, c.etcd.trouble ? `${text}; ${c.etcd.trouble}` : text));
+  }
+  if (c.adopted)
+    out.push(element("h3", {}, "Directories of dead nodes"), table(
+      ["node", "claim", "#keys", "#pages read", "#bytes read", "#failed"],
+      c.adopted.map((a) => [a.node, a.own ? "this node" : "another node", count(a.keys), count(a.pages), bytes(a.bytes),
+                            count(a.failed)]), ""));
+  return out;
 }
 
 function clients(list) {
-  return table(["client", "namespace", "process", "attached for"],
-    list.map((c) => [c.name, c.namespace, c.elsewhere ? "on another host" : c.process, span(c.attached_s)]),
+  return table(["client", "namespace", "process", "attached for", "#load", "#save", "#loaded", "#saved"],
+    list.map((c) => [
+      c.name, c.namespace, c.is_node ? "another node" : c.elsewhere ? "on another host" : String(c.process),
+      span(c.attached_s), speed(c.last_minute.load_gbps), speed(c.last_minute.save_gbps), bytes(c.loaded_bytes),
+      bytes(c.saved_bytes)]),
     "no client is attached");
+}
+
+function lmcache_clients(list) {
+  return table(["client", "process", "version", "#requests", "#malformed"],
+    list.map((c) => [c.name || String(c.client), c.process ? String(c.process) : "–", c.version, count(c.requests),
+                     count(c.malformed)]), "no client is connected");
 }
 
 // -- the page ----------------------------------------------------------------------------------------------------------
 
+/// Their number is a multiple of the numbers of columns in page.css, so that they fill their rows.
 function tiles(x) {
   const m = x.last_minute;
   const each = (v) => rate(m.seconds > 0 ? v / m.seconds : 0);
+  const time = (v) => (v > 0 ? micros(v) : "–");
   const all = [
-    ["hit ratio", percent(m.hit_ratio)], ["lookups", each(m.lookups)], ["lookup p99", micros(m.lookup_p99_us)],
-    ["load", gbps(m.load_gbps)], ["save", gbps(m.save_gbps)], ["evictions", each(m.evicted_keys)],
-    ["keys", count(x.registry.complete_keys)], ["leases", count(x.registry.leases)],
-    ["clients", count(x.clients.attached)],
+    ["hit ratio", percent(m.hit_ratio)], ["lookups", each(m.lookups)], ["lookup p99", time(m.lookup_p99_us)],
+    ["load", speed(m.load_gbps)], ["save", speed(m.save_gbps)],
+    ["loaded from memory", share(m.memory_pages, m.memory_pages + m.disk_pages)],
+    ["load p99, memory", time(m.memory_load_p99_us)], ["load p99, disk", time(m.disk_load_p99_us)],
+    ["evictions", each(m.evicted_keys)], ["keys", count(x.registry.complete_keys)],
+    ["memory used", share(x.tiers.memory.bytes, x.tiers.memory.limit_bytes)], ["clients", count(x.clients.attached)],
   ];
   return all.map(([name, value]) =>
     element("div", { class: "tile" }, element("span", {}, name), element("strong", {}, value)));
@@ -256,27 +200,73 @@ function tiles(x) {
 
 function warnings(list) {
   return list.map((w) => element("li", { class: w.severity }, element("b", {}, w.reason), w.text, " ",
-                                 element("span", { class: "quiet" }, "→ " + w.runbook)));
+                                 runbook_link(w.runbook.split("#")[1] || w.reason, "What to do")));
+}
+
+function about(x) {
+  return table(["", ""], [
+    ["version", `troupe ${x.node.version} (${x.node.commit}), protocol ${x.node.protocol}`],
+    ["process", `${x.node.process}, started ${moment(x.node.started)}`],
+    ["data_dir", x.node.data_dir], ["memory", x.node.memory], ["slabs", x.node.slabs],
+    ["durability of the index", x.node.durability],
+  ], "");
+}
+
+let newest = null;
+let range = RANGES.find((r) => r.name === sessionStorage.getItem(RANGE)) || RANGES[2];
+
+function show_charts() {
+  if (newest && newest.history) draw_charts(by("charts"), by("chosen"), newest, range);
+}
+
+function show_ranges() {
+  fill(by("ranges"), ...RANGES.map((r) => {
+    const out = element("button", { type: "button", "aria-pressed": String(r === range) }, r.name);
+    out.addEventListener("click", () => {
+      range = r;
+      sessionStorage.setItem(RANGE, r.name);
+      show_ranges();
+      refresh_status();
+    });
+    return out;
+  }));
+}
+
+/// Replaces the content, and keeps open what the reader has opened.
+function renew(parent, ...children) {
+  const open = [...parent.querySelectorAll("details")].map((d) => d.open);
+  fill(parent, ...children);
+  parent.querySelectorAll("details").forEach((d, i) => { d.open = Boolean(open[i]); });
 }
 
 function show(x) {
+  newest = x;
   document.title = `${x.node.name} – Troupe`;
   by("name").textContent = x.node.name;
   by("health").textContent = x.health;
   by("health").className = "pill " + x.health;
-  by("facts").textContent = `troupe ${x.node.version} (${x.node.commit}), up for ${span(x.node.uptime_s)}, ` +
-                            `process ${x.node.process}, in ${x.node.data_dir}`;
+  by("facts").textContent = `up for ${span(x.node.uptime_s)}`;
   fill(by("warnings"), ...warnings(x.warnings));
   fill(by("tiles"), ...tiles(x));
-  fill(by("charts"), ...charts(x.history));
-  fill(by("legend"), ...legend());
-  fill(by("ranks"), ...ranks(x.namespaces));
-  if (!by("ranks").hasChildNodes()) by("ranks").append("No rank has slots yet.");
-  fill(by("tiers"), ...tiers(x));
-  fill(by("namespaces"), ...namespaces(x.namespaces));
-  fill(by("clients"), ...clients(x.clients.list));
-  by("updated").textContent = "As of " + new Date(x.node.now).toLocaleString() + ".";
   by("main").hidden = false;
+  show_charts();
+  fill(by("tiers"), ...tiers(x));
+  fill(by("legend"), ...legend());
+  const nothing = element("p", { class: "quiet" }, "none yet: clients create them, or the config names them");
+  const cards = x.namespaces.map(namespace_card);
+  if (x.namespaces_omitted > 0)
+    cards.push(element("p", { class: "quiet" }, `and ${x.namespaces_omitted} more namespaces`));
+  renew(by("namespaces"), ...(cards.length ? cards : [nothing]));
+  by("cluster_section").hidden = !x.cluster;
+  if (x.cluster) {
+    by("cluster_name").textContent = `Cluster ${x.cluster.cluster}`;
+    fill(by("cluster"), ...cluster(x));
+  }
+  fill(by("clients"), clients(x.clients.list));
+  by("lmcache_section").hidden = !x.lmcache;
+  if (x.lmcache) fill(by("lmcache"), lmcache_clients(x.lmcache.clients));
+  fill(by("about"), about(x));
+  by("updated").textContent = `As of ${moment(x.node.now)}.`;
 }
 
 async function ask(path) {
@@ -314,26 +304,46 @@ async function refresh_rest() {
   await with_text("config", "v1/config", (x) => JSON.stringify(x, null, 2));
 }
 
-async function refresh() {
-  try {
-    show(await ask("v1/status"));
-    by("trouble").hidden = true;
-    by("ask").hidden = true;
-    by("forget").hidden = !sessionStorage.getItem(TOKEN);
-    await refresh_rest();
-  } catch (e) {
-    if (e.code === 401 || e.code === 403) {
-      const had = sessionStorage.getItem(TOKEN);
-      sessionStorage.removeItem(TOKEN);
-      ask_for_token(had ? "This token was rejected: " + e.message : "");
-      return;
-    }
-    by("health").textContent = "unreachable";
-    by("health").className = "pill unreachable";
-    const why = e.name === "TimeoutError" ? "no answer for " + ANSWER_MS / 1000 + " s" : e.message;
-    by("trouble").textContent = "Cannot reach the node: " + why + ". The page shows older data; see the time below.";
-    by("trouble").hidden = false;
+/// What a failed request says; the browser's own words differ from browser to browser.
+function reason_of(e) {
+  if (e.name === "TimeoutError") return "no answer for " + ANSWER_MS / 1000 + " s";
+  return e.name === "TypeError" ? "connection failed" : e.message;
+}
+
+/// Shows why there is no answer; returns whether there is a use in asking again.
+function fail_to_refresh(e) {
+  if (e.code === 401 || e.code === 403) {
+    const had = sessionStorage.getItem(TOKEN);
+    sessionStorage.removeItem(TOKEN);
+    ask_for_token(had ? "This token was rejected: " + e.message : "");
+    return false;
   }
+  by("health").textContent = "unreachable";
+  by("health").className = "pill unreachable";
+  const since = newest ? ` Showing data from ${moment(newest.node.now)}.` : "";
+  by("trouble").textContent = `Cannot reach the node (${reason_of(e)}).${since}`;
+  by("trouble").hidden = false;
+  return true;
+}
+
+/// Returns whether there is a use in asking again.
+async function refresh_status() {
+  let answer;
+  try {
+    answer = await ask(range.seconds > 3600 ? "v1/status?history=long" : "v1/status");
+  } catch (e) {
+    return fail_to_refresh(e);
+  }
+  show(answer);
+  by("trouble").hidden = true;
+  by("ask").hidden = true;
+  by("forget").hidden = !sessionStorage.getItem(TOKEN);
+  return true;
+}
+
+async function refresh() {
+  if (!(await refresh_status())) return;
+  if (by("trouble").hidden) await refresh_rest();
   setTimeout(refresh, REFRESH_MS);
 }
 
@@ -347,4 +357,7 @@ by("forget").addEventListener("click", () => {
   sessionStorage.removeItem(TOKEN);
   location.reload();
 });
+addEventListener("resize", show_charts);
+show_ranges();
+listen_for_runbooks();
 refresh();

@@ -87,6 +87,11 @@ TEST_CASE_METHOD(node_with_http, "status: one document reports the health of a n
   CHECK(x.contains("history"));
   CHECK_FALSE(get("/v1/status?history=false").body().contains("history"));
   CHECK(get("/v1/status?history=maybe").code == 400);
+  const auto longer = get("/v1/status?history=long").body();
+  CHECK(misfit("/v1/status", longer) == "");
+  CHECK(longer.at("history").at("interval_s") == 60.0);
+  CHECK(x.at("history").at("interval_s") == 10.0);
+  CHECK_FALSE(x.contains("cluster"));
   for (const auto& w : x.at("warnings"))
     CHECK(w.at("severity") == "notice");
 }
@@ -115,6 +120,45 @@ TEST_CASE_METHOD(node_with_http, "status: a damaged slab is reported with the re
   CHECK(w.at("reason") == "slab_damaged");
   CHECK(w.at("text").get<std::string>().find("rank 1") != std::string::npos);
   CHECK(w.at("runbook") == "docs/operations.md#slab_damaged");
+  CHECK(x.at("namespaces").at(0).at("ranks").at(0).at("damaged") == false);
+  CHECK(x.at("namespaces").at(0).at("ranks").at(1).at("damaged") == true);
+}
+
+TEST_CASE("status: a cluster, its clients and its peers are part of the document", "[status]") {
+  http::node_status::status_report x;
+  CHECK_FALSE(json::parse(status_text(x)).contains("cluster"));
+  x.stats.cluster.name = "prod";
+  auto& peer = x.stats.cluster.peers.emplace_back();
+  peer.node = "b";
+  peer.served_pages = 3;
+  peer.served_bytes = 12;
+  auto& attached = x.stats.attached.emplace_back();
+  attached.number = 7;
+  attached.is_node = true;
+  attached.loaded_bytes = 3'000;
+  x.totals.clients = {{7, 3'000, 0}};
+  x.before.clients = {{7, 1'000, 0}};
+  x.since_before = std::chrono::seconds(2);
+  const auto text = json::parse(status_text(x));
+  CHECK(text.at("cluster").at("nodes").at(0).at("served_pages") == 3);
+  CHECK(text.at("cluster").at("nodes").at(0).at("served_bytes") == 12);
+  const auto& client = text.at("clients").at("list").at(0);
+  CHECK(client.at("is_node") == true);
+  CHECK(client.at("loaded_bytes") == 3'000);
+  CHECK(client.at("last_minute").at("load_gbps") == Approx(1e-6));
+}
+
+TEST_CASE("status: slab files that grow have the room that they may grow to", "[status]") {
+  http::node_status::status_report x;
+  rank_stats rank;
+  rank.io.frame_bytes = 100;
+  rank.io.slab_slots = rank.slots.total = 10;
+  x.stats.ranks = {rank};
+  x.made_slabs_bytes = 400;
+  x.made_slabs_limit = 5'000;
+  const auto disk = json::parse(status_text(x)).at("tiers").at("disk");
+  CHECK(disk.at("limit_bytes") == 1'000);
+  CHECK(disk.at("capacity_bytes") == 600 + 5'000);
 }
 
 TEST_CASE("status: every warning has a section in the runbooks", "[status]") {
@@ -127,7 +171,7 @@ TEST_CASE("status: every warning has a section in the runbooks", "[status]") {
     is_there(runbook_of(static_cast<trouble>(i)));
   http::node_status::status_report x;
   x.memory_text = "not locked (RLIMIT_MEMLOCK)";
-  x.stats.disconnected_clients = 1;
+  x.stats.lingering_clients = 1;
   std::vector<http::node_status::warning> notices;
   opened_parts opened;
   opened.buffered = true;
@@ -233,24 +277,35 @@ TEST_CASE_METHOD(node_with_salt, "status: the config is shown without salts and 
 
 TEST_CASE_METHOD(node_with_http, "web page: it needs no token and its policy allows requests to its node only",
                  "[page]") {
-  for (const auto& [path, type, text] :
-       {std::tuple{"/", "text/html", http::page::html()}, std::tuple{"/page.css", "text/css", http::page::css()},
-        std::tuple{"/page.js", "text/javascript", http::page::js()}}) {
-    INFO(path);
+  const auto files = http::page::files();
+  REQUIRE(files.size() == 7);
+  for (const auto& file : files) {
+    INFO(file.path);
     http::client c{web->port()};
-    const auto reply = c.call("GET " + std::string(path) + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    const auto reply = c.call("GET " + std::string(file.path) + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     CHECK(reply.code == 200);
-    CHECK(reply.body == text);
-    CHECK(reply.head.find("\r\nContent-Type: " + std::string(type)) != std::string::npos);
+    CHECK(reply.body == file.text);
+    CHECK(file.text.size() > 1000);
+    CHECK(reply.head.find("\r\nContent-Type: " + std::string(file.type)) != std::string::npos);
     CHECK(reply.head.find("\r\nContent-Security-Policy: default-src 'none'; script-src 'self'") != std::string::npos);
-  }
-  // It loads nothing from another site.
-  for (const auto text : {http::page::html(), http::page::css(), http::page::js()}) {
-    CHECK(text.size() > 1000);
-    auto rest = std::string(text);
+    // It loads nothing from another site, and markup is never made of text. The runbooks are only shown.
+    if (file.type.starts_with("text/markdown"))
+      continue;
+    auto rest = std::string(file.text);
     for (auto at = rest.find("://"); at != std::string::npos; at = rest.find("://", at + 1))
       CHECK(rest.substr(at, 13) == "://www.w3.org");
     CHECK(rest.find("innerHTML") == std::string::npos);
+  }
+}
+
+TEST_CASE("web page: it has the runbook of every warning", "[page]") {
+  const auto files = http::page::files();
+  const auto markdown = std::ranges::find(files, "/runbooks.md", &http::page::file::path);
+  REQUIRE(markdown != files.end());
+  for (std::uint8_t i = 0; i < trouble_count; ++i) {
+    INFO(static_cast<int>(i));
+    CHECK(markdown->text.find("\n### " + std::string(to_string(static_cast<trouble>(i))) + "\n") !=
+          std::string_view::npos);
   }
 }
 

@@ -59,15 +59,16 @@ class Node:
         return subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     @contextlib.contextmanager
-    def used(self):
-        """Replays traces with different contents against it, one after the other, until the context ends."""
+    def used(self, trace=TRACE, salts=None):
+        """Replays traces with different contents against it, one after the other, until the context ends. `salts`: the
+        contents repeat after so many; not given: they never do."""
         over = threading.Event()
 
         def play():
             for salt in itertools.count():
                 if over.is_set():
                     return
-                self.replay("--salt", str(salt))
+                self.replay("--salt", str(salt % salts if salts else salt), trace=trace)
 
         engine = threading.Thread(target=play)
         engine.start()

@@ -7,6 +7,7 @@ Usage: page_test.py PROGRAM. Ends with 77 where there is no browser.
 import json
 import sys
 import unittest
+import urllib.request
 
 import browser
 import node
@@ -37,16 +38,21 @@ class Page(unittest.TestCase):
             served.replay()
             self.page.open(served.url)
             self.page.until("!document.getElementById('main').hidden")
-            self.says("node-7", "healthy", "Hit ratio", "Throughput", "Lookup latency", "Evictions",
-                      "chat, rank 0", "chat, rank 1", "demo/small", "memory", "disk", "index", "no client is attached",
-                      "durability: none", "node 'node-7' is ready")
-            # Each rank has a map with a cell per share of its slots; live slots come first.
-            self.assertEqual(self.page.run("document.querySelectorAll('#ranks svg').length"), 2)
-            self.assertEqual(self.page.run("document.querySelectorAll('#ranks svg:first-of-type rect').length"), 512)
-            self.assertEqual(self.page.run("document.querySelector('#ranks rect').getAttribute('class')"), "live")
-            label = self.page.run("document.querySelector('#ranks svg').getAttribute('aria-label')")
+            self.says("node-7", "healthy", "Hit ratio", "Throughput", "Pages loaded, by tier", "Lookup latency",
+                      "Load and save latency, p99", "Evictions", "Disk queue", "rank 0", "rank 1", "demo/small", "Memory",
+                      "Disk", "Index", "no client is attached", "node 'node-7' is ready", " UTC.")
+            # Each rank has a bar of what its slots hold.
+            self.assertEqual(self.page.run("document.querySelectorAll('#namespaces .bar').length"), 2)
+            self.assertEqual(self.page.run("document.querySelector('#namespaces .bar .live').getAttribute('x')"), "0")
+            label = self.page.run("document.querySelector('#namespaces .bar').getAttribute('aria-label')")
             self.assertRegex(label, r"chat, rank 0: \d+ live, 0 reserved, 0 quarantined, \d+ free")
-            self.assertEqual(self.page.run("document.querySelectorAll('#charts svg').length"), 5)
+            self.assertEqual(self.page.run("document.querySelectorAll('#charts svg').length"), 8)
+            # Used memory is the same number as in the status.
+            with urllib.request.urlopen(served.url + "v1/status") as answer:
+                memory = json.load(answer)["tiers"]["memory"]
+            share = f"{100 * memory['bytes'] / memory['limit_bytes']:.1f} %"
+            self.assertIn(share, self.page.run("document.getElementById('tiers').innerText"))
+            self.assertIn(share, self.page.run("document.getElementById('tiles').innerText"))
             self.page.until("document.getElementById('config').textContent.includes('\"node_name\": \"node-7\"')")
             # It asks for nothing but what is its own, and its policy has had nothing to forbid.
             hosts = self.page.run("performance.getEntriesByType('resource').map(x => new URL(x.name).host)")
@@ -58,14 +64,23 @@ class Page(unittest.TestCase):
             served.spoil()
             self.page.open(served.url)
             self.page.until("document.getElementById('health').textContent == 'degraded'")
-            self.says("slab_damaged", "docs/operations.md#slab_damaged")
+            self.says("slab_damaged", "What to do")
+            # The rank is marked, and the runbook comes from the node.
+            tagged = "document.querySelector('#namespaces .tag').parentElement.textContent"
+            self.assertEqual(self.page.run(tagged), "rank 1 damaged")
+            self.page.run("document.querySelector('#warnings a').click()")
+            self.page.until("document.getElementById('runbook').open")
+            self.says("A slab file was removed or truncated while the node ran.")
+            self.page.run("document.getElementById('runbook_close').click()")
+            self.page.until("!document.getElementById('runbook').open")
+            self.assertEqual(self.page.complaints, [])
 
     def test_of_a_node_that_ends(self):
         with node.Node(PROGRAM) as served:
             self.page.open(served.url)
             self.page.until("!document.getElementById('main').hidden")
         self.page.until("document.getElementById('health').textContent == 'unreachable'")
-        self.says("Cannot reach the node", "node-7")
+        self.says("Cannot reach the node (connection failed). Showing data from 20", "node-7")
 
     def test_of_a_node_with_tokens(self):
         tokens = {"read": "a-token-that-reads", "admin": "a-token-that-may-all"}
@@ -81,7 +96,7 @@ class Page(unittest.TestCase):
             enter("no-such-token")
             self.page.until("document.body.innerText.includes('This token was rejected')")
             enter(tokens["read"])
-            self.page.until("document.body.innerText.includes('chat, rank 0')")
+            self.page.until("document.getElementById('namespaces').innerText.includes('rank 0')")
             self.page.until("document.getElementById('log').textContent != ''")
             self.says("Needs a token of role admin.")
             self.assertEqual(self.page.run("sessionStorage.getItem('troupe-token')"), tokens["read"])

@@ -110,20 +110,17 @@ def broken(program):
 
 
 def main(program, seconds):
-    trace = "mixed:1,200,40,20,20,120"
     with node.Node(program, more={"memory": {"bytes": "32 MiB"}}) as served, \
-            browser.Browser(browser.find()) as page:
-        end = time.monotonic() + seconds
-        salt = 0
-        while time.monotonic() < end:
-            served.replay("--salt", str(salt % 3), trace=trace)
-            salt += 1
-        for name, scheme, width, height in (("page", "light", 1100, 1500), ("page-dark", "dark", 1100, 820),
+            browser.Browser(browser.find()) as page, served.used("mixed:1,200,40,20,20,120", salts=3):
+        time.sleep(seconds)
+        for name, scheme, width, height in (("page", "light", 1100, 1900), ("page-dark", "dark", 1100, 820),
                                             ("page-phone", "light", 390, 900)):
             page.size(width, height, mobile=width < 500)
             page.colors(scheme)
             page.open(served.url)
-            page.until("!document.getElementById('main').hidden && document.getElementById('log').textContent != ''")
+            # Between two replays no client is attached.
+            page.until("!document.getElementById('main').hidden && document.getElementById('log').textContent != '' && "
+                       "document.querySelector('#clients table')")
             page.picture(PICTURES / f"{name}.png", width, height)
 
 
