@@ -6,6 +6,7 @@
 #include <iostream>
 #include <poll.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace troupe::cli {
@@ -33,6 +34,12 @@ bool print(std::string_view text) {
     }
   }
   return true;
+}
+
+std::size_t columns_of_stdout() {
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
 }
 
 } // namespace troupe::cli

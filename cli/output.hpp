@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace troupe::cli {
@@ -11,5 +12,8 @@ void open_standard_streams();
 /// Writes all of `text` to stdout. Returns false, with an error on stderr, if it cannot be written, as on a full disk
 /// or into a closed pipe: a lost report is no success.
 bool print(std::string_view text);
+
+/// The width of the terminal at stdout, or 80.
+std::size_t columns_of_stdout();
 
 } // namespace troupe::cli

@@ -7,8 +7,6 @@
 
 #include <chrono>
 #include <iostream>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 namespace troupe::cli {
 
@@ -16,12 +14,6 @@ namespace {
 
 /// Longer than the node itself waits for its actors.
 constexpr duration status_patience = std::chrono::seconds(10);
-
-std::size_t columns_of_stdout() {
-  winsize size{};
-  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
 
 } // namespace
 

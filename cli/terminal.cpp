@@ -71,6 +71,9 @@ public:
       return top_key::sort;
     case 'r':
       return top_key::ranks;
+    case 'v':
+    case '\t':
+      return top_key::view;
     case KEY_UP:
     case 'k':
       return top_key::up;

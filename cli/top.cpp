@@ -34,9 +34,9 @@ struct polled {
   nlohmann::json status;
 };
 
-polled ask_once(const node_access& node) {
+polled ask_once(const node_access& node, bool with_history) {
   polled out;
-  const auto answer = ask_node(node, "GET", "/v1/status?history=false", answer_patience);
+  const auto answer = ask_node(node, "GET", with_history ? "/v1/status" : "/v1/status?history=false", answer_patience);
   out.at = std::chrono::steady_clock::now();
   out.why = answer.why;
   if (answer.code != exit_ok)
@@ -73,11 +73,13 @@ public:
 
 private:
   void run() {
+    bool had_history = false;
     std::unique_lock guard(mutex_);
     while (!ended_) {
       const auto begun = std::chrono::steady_clock::now();
       guard.unlock();
-      auto got = ask_once(node_);
+      auto got = ask_once(node_, !had_history);
+      had_history = had_history || got.why.empty();
       guard.lock();
       newest_ = std::move(got);
       changed_.wait_until(guard, begun + interval_, [this] { return ended_; });
@@ -107,7 +109,7 @@ int exit_code_of(const top_screen& screen) {
 }
 
 int run_on(terminal& where, const top_options& options) {
-  top_screen screen(where.has_blocks());
+  top_screen screen(where.has_blocks(), options.interval);
   poller node(options.node, options.interval);
   for (bool goes_on = true; goes_on;) {
     if (auto got = node.take())
@@ -125,7 +127,7 @@ int run_plain(const top_options& options) {
   for (std::uint64_t i = 0; options.count == 0 || i < options.count; ++i) {
     std::this_thread::sleep_until(next);
     next += options.interval;
-    show(screen, ask_once(options.node));
+    show(screen, ask_once(options.node, false));
     if (!print(screen.plain_line() + "\n"))
       return exit_unreachable;
   }

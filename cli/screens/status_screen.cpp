@@ -1,10 +1,12 @@
 #include "cli/screens/status_screen.hpp"
 
+#include "cli/screens/cluster_screen.hpp"
 #include "cli/screens/words.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace troupe::cli {
@@ -14,8 +16,10 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t front_columns = 13;
-/// Characters in the bar of a rank.
-constexpr std::size_t map_cells = 20;
+/// Columns of a rank's line that are not its bar; and the least and the largest bar.
+constexpr std::size_t around_bar = 64;
+constexpr std::size_t bar_least = 12;
+constexpr std::size_t bar_most = 100;
 /// The most namespaces, ranks and clients on the screen; --json and the web page list more.
 constexpr std::size_t ranks_most = 16;
 constexpr std::size_t clients_most = 8;
@@ -88,8 +92,11 @@ void add_last_minute(screen& to, const json& x) {
   to.add("last minute", "hit ratio " + percent_text(ratio_of(m)) + ", " + per_second(m, "lookups") + " lookups, p50 " +
                             micros_text(number_at(m, {"lookup_p50_us"})) + ", p99 " +
                             micros_text(number_at(m, {"lookup_p99_us"})));
-  to.add("", "load " + gbps_text(number_at(m, {"load_gbps"})) + ", save " + gbps_text(number_at(m, {"save_gbps"})) +
-                 ", evicted " + per_second(m, "evicted_keys"));
+  const auto memory = number_at(m, {"memory_pages"});
+  const auto loaded = memory + number_at(m, {"disk_pages"});
+  const auto tier = loaded > 0 ? " (" + percent_text(memory / loaded) + " from memory)" : std::string();
+  to.add("", "load " + speed_text(number_at(m, {"load_gbps"})) + tier + ", save " +
+                 speed_text(number_at(m, {"save_gbps"})) + ", evicted " + per_second(m, "evicted_keys"));
   to.add("now", counted_at(x, {"registry", "complete_keys"}) + " complete keys of " +
                     counted_at(x, {"registry", "keys"}) + ", " + counted_at(x, {"registry", "leases"}) + " leases, " +
                     counted_at(x, {"registry", "reservations"}) + " reservations");
@@ -111,47 +118,89 @@ void add_encoded(screen& to, const json& x) {
 
 void add_tiers(screen& to, const json& x) {
   const auto& t = x.at("tiers");
-  const auto of = [&](const char* tier, const char* part) {
-    return bytes_text(number_at(t, {tier, part})) + " of " + bytes_text(number_at(t, {tier, "limit_bytes"})) + " (" +
-           share_of(number_at(t, {tier, part}), number_at(t, {tier, "limit_bytes"})) + ")";
+  const auto of = [&](const char* tier, const char* limit) {
+    const auto most = number_at(t, {tier, limit});
+    const auto used = number_at(t, {tier, "bytes"});
+    return bytes_text(used) + " of " + bytes_text(most) + " (" + share_of(used, most) + ")";
   };
-  // Pages that the disk has no room for, which a restart loses.
-  const auto alone = number_at(t, {"memory", "memory_only_pages"}) > 0
-                         ? ", " + counted_at(t, {"memory", "memory_only_pages"}) + " in memory only"
-                         : std::string();
+  const bool has_disk = number_at(t, {"disk", "capacity_bytes"}) > 0;
   to.add("");
-  to.add("memory", counted_at(t, {"memory", "pages"}) + " pages, " + of("memory", "bytes") + ", " +
-                       counted_at(t, {"memory", "dirty_pages"}) + " dirty" + alone + "; " +
-                       text_at(x, {"node", "memory"}));
-  to.add("disk", counted_at(t, {"disk", "pages"}) + " pages, " + of("disk", "bytes") +
-                     "; slabs: " + text_at(x, {"node", "slabs"}));
-  to.add("index", of("index", "bytes"));
+  auto memory = counted_at(t, {"memory", "pages"}) + " pages, " + of("memory", "limit_bytes");
+  if (has_disk)
+    memory += ", " + counted_at(t, {"memory", "dirty_pages"}) + " not yet on disk";
+  // Pages that the disk has no room for, which a restart loses.
+  if (number_at(t, {"memory", "memory_only_pages"}) > 0)
+    memory += ", " + counted_at(t, {"memory", "memory_only_pages"}) + " in memory only";
+  to.add("memory", memory + "; " + text_at(x, {"node", "memory"}));
+  to.add("disk", has_disk ? counted_at(t, {"disk", "pages"}) + " pages, " + of("disk", "capacity_bytes") +
+                                "; slabs: " + text_at(x, {"node", "slabs"})
+                          : "none");
+  to.add("index", of("index", "limit_bytes"));
   add_encoded(to, x);
 }
 
-/// The bar "####++x.....": live, reserved, quarantined and free slots.
-std::string map_of(const json& slots) {
-  const auto total = number_at(slots, {"total"});
+/// The bar "####++x.....": live, reserved and quarantined slots of `whole`, and the rest.
+std::string bar_of(const json& slots, double whole, std::size_t cells) {
   std::string out;
   const auto draw = [&](char c, const char* state) {
     const auto n = number_at(slots, {state});
-    const auto cells = total > 0 ? n / total * static_cast<double>(map_cells) : 0;
+    const auto part = whole > 0 ? n / whole * static_cast<double>(cells) : 0;
     // A state with at least one slot gets at least one character.
-    const auto wanted = n > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(cells + 0.5)) : 0;
-    out.append(std::min(wanted, map_cells - out.size()), c);
+    const auto wanted = n > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(part + 0.5)) : 0;
+    out.append(std::min(wanted, cells - out.size()), c);
   };
   draw('#', "live");
   draw('+', "reserved");
   draw('x', "quarantined");
-  out.append(map_cells - out.size(), '.');
+  out.append(cells - out.size(), '.');
   return out;
 }
 
+/// "398 of 819 slots", and the states that need attention or end soon.
+std::string slots_text(const json& slots) {
+  auto out = counted_at(slots, {"live"}) + " of " + counted_at(slots, {"total"}) + " slots";
+  for (const auto* state : {"reserved", "quarantined"})
+    if (whole_at(slots, {state}) > 0)
+      out += ", " + counted_at(slots, {state}) + " " + state;
+  return out;
+}
+
+bool has_equal_ranks(const json& ranks) {
+  return ranks.size() > 1 && std::ranges::all_of(ranks, [&](const json& x) {
+           return x.at("slots") == ranks.front().at("slots") && !x.value("damaged", false);
+         });
+}
+
+/// A line for each rank, or one for all of them if they are equal. Returns the number of lines.
+std::size_t add_ranks(screen& to, const json& ns, std::size_t most) {
+  const auto& ranks = list_at(ns, {"ranks"});
+  const auto cells = std::clamp(to.columns() - std::min(to.columns(), around_bar), bar_least, bar_most);
+  // A file that grows has fewer slots now than it will have.
+  const auto whole = [&](const json& slots) {
+    return std::max(number_at(slots, {"total"}), number_at(ns, {"capacity", "keys"}));
+  };
+  const auto bar = [&](const json& rank) { return bar_of(rank.at("slots"), whole(rank.at("slots")), cells) + " "; };
+  if (has_equal_ranks(ranks)) {
+    to.add("  " + count_text(ranks.size()) + " ranks " + bar(ranks.front()) + slots_text(ranks.front().at("slots")) +
+           " each");
+    return 1;
+  }
+  std::size_t shown = 0;
+  for (const auto& rank : ranks) {
+    if (shown >= most)
+      break;
+    ++shown;
+    to.add("  rank " + to_width(counted_at(rank, {"rank"}), 3) + bar(rank) +
+           (rank.value("damaged", false) ? "DAMAGED, " : "") + slots_text(rank.at("slots")));
+  }
+  return shown;
+}
+
 void add_namespaces(screen& to, const json& x) {
-  const auto name_columns = to.columns() - 58;
+  const auto name_columns = to.columns() - std::min(to.columns() - 8, std::size_t{58});
   const auto row = [&](std::string_view name, const std::array<std::string, 6>& cells) {
     constexpr std::array<std::size_t, 6> widths{10, 8, 9, 11, 11, 9};
-    auto line = to_width(name, name_columns);
+    auto line = to_name(name, name_columns);
     for (std::size_t i = 0; i < cells.size(); ++i)
       line += to_right(cells[i], widths[i]);
     to.add(line);
@@ -169,36 +218,43 @@ void add_namespaces(screen& to, const json& x) {
     }
     const auto& m = ns.at("last_minute");
     row(text_at(ns, {"name"}), {counted_at(ns, {"keys"}), counted_at(ns, {"leases"}), percent_text(ratio_of(m)),
-                                gbps_text(number_at(m, {"load_gbps"})), gbps_text(number_at(m, {"save_gbps"})),
+                                speed_text(number_at(m, {"load_gbps"})), speed_text(number_at(m, {"save_gbps"})),
                                 per_second(m, "evicted_keys")});
     if (const auto most = whole_at(ns, {"capacity", "keys"}); most > 0)
       to.add("  room for " + count_text(most) + " keys, " + bytes_text(number_at(ns, {"capacity", "bytes"})) +
              " at most, bounded by " + text_at(ns, {"capacity", "bounded_by"}));
-    for (const auto& rank : list_at(ns, {"ranks"})) {
-      if (++shown > ranks_most)
-        break;
-      const auto& slots = rank.at("slots");
-      to.add("  rank " + to_width(counted_at(rank, {"rank"}), 3) + map_of(slots) + " " + counted_at(slots, {"live"}) +
-             " live, " + counted_at(slots, {"reserved"}) + " reserved, " + counted_at(slots, {"quarantined"}) +
-             " quarantined, " + counted_at(slots, {"free"}) + " free");
-    }
+    shown += add_ranks(to, ns, ranks_most - shown);
   }
   if (left_out > 0)
     to.add("and " + count_text(left_out) + " more: see --json");
 }
 
+void add_cluster(screen& to, const json& x) {
+  if (!x.contains("cluster"))
+    return;
+  to.add("");
+  std::string_view label = "cluster";
+  for (const auto& sentence : cluster_sentences(x.at("cluster")))
+    to.add(std::exchange(label, ""), sentence);
+}
+
 void add_clients(screen& to, const json& x) {
   to.add("");
-  to.add("clients", counted_at(x, {"clients", "attached"}) + " attached, " +
-                        counted_at(x, {"clients", "disconnected"}) + " disconnected but not drained");
+  const auto left = whole_at(x, {"clients", "disconnected"});
+  to.add("clients", counted_at(x, {"clients", "attached"}) + " attached" +
+                        (left > 0 ? ", " + count_text(left) + " disconnected but not yet drained" : ""));
   std::size_t shown = 0;
   for (const auto& c : list_at(x, {"clients", "list"})) {
     if (++shown > clients_most)
       break;
     const bool elsewhere = c.value("elsewhere", false);
     to.add("", text_at(c, {"name"}) + " in " + text_at(c, {"namespace"}) + ", " +
-                   (elsewhere ? "on another host" : "process " + std::to_string(whole_at(c, {"process"}))) + ", for " +
-                   span_text(number_at(c, {"attached_s"})));
+                   (c.value("is_node", false) ? "another node"
+                    : elsewhere               ? "on another host"
+                                              : "process " + std::to_string(whole_at(c, {"process"}))) +
+                   ", for " + span_text(number_at(c, {"attached_s"})) + ", load " +
+                   speed_text(number_at(c, {"last_minute", "load_gbps"})) + ", save " +
+                   speed_text(number_at(c, {"last_minute", "save_gbps"})));
   }
 }
 
@@ -247,6 +303,7 @@ std::string status_screen(const json& status, std::size_t columns) {
   add_last_minute(out, status);
   add_tiers(out, status);
   add_namespaces(out, status);
+  add_cluster(out, status);
   add_clients(out, status);
   add_lmcache(out, status);
   add_events(out, status);

@@ -19,9 +19,12 @@ constexpr std::array<const char*, 9> letters{" ", ".", ":", "-", "=", "+", "*", 
 
 constexpr std::size_t label_columns = 12;
 constexpr std::size_t value_columns = 11;
-/// Widths of the table's columns; the rest of the line is for names and sparklines.
-constexpr std::array<std::size_t, 6> widths{9, 9, 11, 11, 9, 0};
-constexpr std::size_t picture_columns = 10;
+/// The table's columns of numbers; the rest of the line is for names, and for sparklines where there is room.
+constexpr std::array<const char*, 7> heads{"HITS", "LOOKUPS", "LOAD", "SAVE", "EVICTED", "KEYS", "USED"};
+constexpr std::array<std::size_t, 7> widths{8, 9, 10, 10, 9, 9, 8};
+constexpr std::size_t name_least = 8;
+constexpr std::size_t picture_least = 10;
+constexpr std::size_t picture_most = 60;
 
 double gigabytes(double bytes, double seconds) {
   return seconds > 0 ? bytes / seconds / 1e9 : 0;
@@ -42,9 +45,14 @@ void add_to(Counts& sum, const Counts& x) {
   sum.saved_bytes += x.saved_bytes;
 }
 
-template <class Rates>
-double hits_of(const Rates& x) {
-  return x.hits.value_or(-1);
+const json& minute_of(const json& x) {
+  static const auto nothing = json::object();
+  return x.contains("last_minute") ? x["last_minute"] : nothing;
+}
+
+/// How many of the live slots of all are used.
+std::string used_text(double live, double all) {
+  return percent_text(all > 0 ? std::optional(live / all) : std::nullopt);
 }
 
 } // namespace
@@ -128,38 +136,95 @@ void top_screen::observe(const json& status, timestamp now) {
       // The reason and its runbook come first, as a sentence may be too long for the screen.
       warnings_.push_back(
           printable(text_at(w, {"reason"}) + " (" + text_at(w, {"runbook"}) + "): " + text_at(w, {"text"})));
+  if (node_.series.empty() && status.contains("history"))
+    fill_history(status["history"]);
   for (auto& [key, x] : rows_)
     x.seen = false;
-  static const auto nothing = json::object();
-  const auto minute_of = [](const json& x) -> const json& {
-    return x.contains("last_minute") ? x["last_minute"] : nothing;
-  };
   counts all;
-  for (const auto& ns : list_at(status, {"namespaces"})) {
-    const auto name = text_at(ns, {"name"});
-    const auto page_bytes = number_at(ns, {"page_bytes"});
-    auto sum = counts_of(ns);
-    for (const auto& rank : list_at(ns, {"ranks"})) {
-      const auto number = std::to_string(static_cast<std::uint64_t>(number_at(rank, {"rank"})));
-      auto& x = row_of(name + "\n" + to_right(number, 6));
-      x.name = "  rank " + number;
-      x.ns = name;
-      x.is_rank = true;
-      const auto total = number_at(rank, {"slots", "total"});
-      x.slots = percent_text(total > 0 ? std::optional(number_at(rank, {"slots", "live"}) / total) : std::nullopt);
-      const auto own = counts_of_rank(rank, page_bytes);
-      advance(x, own, seconds, minute_of(rank));
-      add_to(sum, own);
-    }
-    auto& x = row_of(name);
-    x.name = name;
-    x.ns = name;
-    x.slots = count_text(static_cast<std::uint64_t>(number_at(ns, {"keys"})));
-    advance(x, sum, seconds, minute_of(ns));
-    add_to(all, sum);
-  }
+  for (const auto& ns : list_at(status, {"namespaces"}))
+    observe_namespace(ns, seconds, all);
   std::erase_if(rows_, [](const auto& x) { return !x.second.seen; });
   advance(node_, all, seconds, minute_of(status));
+  observe_lists(status);
+}
+
+void top_screen::observe_namespace(const json& ns, double seconds, counts& all) {
+  const auto name = text_at(ns, {"name"});
+  const auto page_bytes = number_at(ns, {"page_bytes"});
+  auto sum = counts_of(ns);
+  auto& of_all = row_of(name);
+  of_all.live_slots = of_all.slots = 0;
+  for (const auto& rank : list_at(ns, {"ranks"})) {
+    const auto number = std::to_string(static_cast<std::uint64_t>(number_at(rank, {"rank"})));
+    auto& x = row_of(name + "\n" + to_right(number, 6));
+    x.damaged = rank.value("damaged", false);
+    x.name = "  rank " + number + (x.damaged ? " damaged" : "");
+    x.ns = name;
+    x.is_rank = true;
+    x.slots = number_at(rank, {"slots", "total"});
+    x.live_slots = number_at(rank, {"slots", "live"});
+    of_all.slots += x.slots;
+    of_all.live_slots += x.live_slots;
+    const auto own = counts_of_rank(rank, page_bytes);
+    advance(x, own, seconds, minute_of(rank));
+    add_to(sum, own);
+  }
+  of_all.name = name;
+  of_all.ns = name;
+  of_all.keys = count_text(static_cast<std::uint64_t>(number_at(ns, {"keys"})));
+  advance(of_all, sum, seconds, minute_of(ns));
+  add_to(all, sum);
+}
+
+void top_screen::observe_lists(const json& status) {
+  clients_ = {{"CLIENT", "NAMESPACE", "PROCESS", "FOR", "LOAD", "SAVE", "LOADED", "SAVED"}, {}};
+  for (const auto& x : list_at(status, {"clients", "list"}))
+    clients_.rows.push_back(
+        {text_at(x, {"name"}), text_at(x, {"namespace"}),
+         x.value("is_node", false)     ? "(node)"
+         : x.value("elsewhere", false) ? "(remote)"
+                                       : std::to_string(static_cast<std::int64_t>(number_at(x, {"process"}))),
+         span_text(number_at(x, {"attached_s"})), speed_text(number_at(x, {"last_minute", "load_gbps"})),
+         speed_text(number_at(x, {"last_minute", "save_gbps"})), bytes_text(number_at(x, {"loaded_bytes"})),
+         bytes_text(number_at(x, {"saved_bytes"}))});
+  cluster_ = {};
+  if (!status.contains("cluster"))
+    return;
+  cluster_.head = {"NODE", "ADDRESS", "STATE", "LAG", "FETCHED", "SERVED", "LEARNED"};
+  for (const auto& x : list_at(status, {"cluster", "nodes"})) {
+    const auto name = text_at(x, {"node"});
+    const auto state = text_at(x, {"state"});
+    cluster_.rows.push_back({name.empty() ? "?" : name, text_at(x, {"address"}), state,
+                             state == "up" ? micros_text(number_at(x, {"lag_us"})) : "-",
+                             bytes_text(number_at(x, {"bytes"})), bytes_text(number_at(x, {"served_bytes"})),
+                             count_text(static_cast<std::uint64_t>(number_at(x, {"learned_keys"})))});
+  }
+}
+
+void top_screen::fill_history(const json& history) {
+  const auto column = [&](const char* name) -> const json& { return list_at(history, {name}); };
+  const auto value = [&](const char* name, std::size_t i) {
+    const auto& values = column(name);
+    return i < values.size() && values[i].is_number() ? values[i].get<double>() : 0.0;
+  };
+  const auto interval = std::chrono::duration<double>(interval_).count();
+  for (std::size_t i = 0; i < column("at").size(); ++i) {
+    rates r;
+    const auto seconds = value("seconds", i);
+    if (value("asked_keys", i) > 0)
+      r.hits = std::min(1.0, value("found_keys", i) / value("asked_keys", i));
+    r.lookups = seconds > 0 ? value("lookups", i) / seconds : 0;
+    r.evicted = seconds > 0 ? value("evicted_keys", i) / seconds : 0;
+    r.load_gbps = gigabytes(value("loaded_bytes", i), seconds);
+    r.save_gbps = gigabytes(value("saved_bytes", i), seconds);
+    r.p99 = value("lookup_p99_us", i);
+    // A sample of ten seconds is as wide as the answers of ten seconds.
+    const auto times = interval > 0 ? std::max(1.0, std::round(seconds / interval)) : 1.0;
+    for (std::size_t k = 0; k < static_cast<std::size_t>(std::min(times, double{values_most})); ++k)
+      node_.series.push_back(r);
+  }
+  while (node_.series.size() > values_most)
+    node_.series.pop_front();
 }
 
 void top_screen::miss(std::string why) {
@@ -179,14 +244,18 @@ bool top_screen::press(top_key key) {
     first_ = 0;
     break;
   case top_key::ranks:
-    shows_ranks_ = !shows_ranks_;
+    shows_all_ranks_ = !shows_all_ranks_;
+    first_ = 0;
+    break;
+  case top_key::view:
+    view_ = next_view();
     first_ = 0;
     break;
   case top_key::up:
     first_ -= first_ > 0 ? 1 : 0;
     break;
   case top_key::down:
-    first_ += first_ + 1 < sorted().size() ? 1 : 0;
+    first_ += first_ + 1 < rows_of_view() ? 1 : 0;
     break;
   case top_key::none:
     break;
@@ -222,18 +291,45 @@ std::vector<const top_screen::row*> top_screen::sorted() const {
     if (!x.is_rank)
       namespaces.push_back(&x);
   sort(namespaces.begin(), namespaces.end());
-  if (!shows_ranks_)
-    return namespaces;
   std::vector<const row*> out;
   for (const auto* ns : namespaces) {
     out.push_back(ns);
-    const auto begin = out.size();
+    std::vector<const row*> ranks;
     for (const auto& [key, x] : rows_)
       if (x.is_rank && x.ns == ns->ns)
-        out.push_back(&x);
-    sort(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end());
+        ranks.push_back(&x);
+    if (!shows_all_ranks_ && are_equal(ranks))
+      continue;
+    sort(ranks.begin(), ranks.end());
+    out.insert(out.end(), ranks.begin(), ranks.end());
   }
   return out;
+}
+
+bool top_screen::are_equal(const std::vector<const row*>& ranks) {
+  // Pages of a key reach its ranks one after the other.
+  return std::ranges::all_of(ranks, [&](const row* x) {
+    const auto difference = std::abs(x->live_slots - ranks.front()->live_slots);
+    return !x->damaged && difference <= std::max(1.0, ranks.front()->slots / 50);
+  });
+}
+
+std::size_t top_screen::rows_of_view() const {
+  switch (view_) {
+  case view::clients:
+    return clients_.rows.size();
+  case view::cluster:
+    return cluster_.rows.size();
+  case view::namespaces:
+    break;
+  }
+  return sorted().size();
+}
+
+top_screen::view top_screen::next_view() const {
+  if (view_ == view::namespaces)
+    return view::clients;
+  return view_ == view::clients && !cluster_.head.empty() ? view::cluster : view::namespaces;
 }
 
 screen_line top_screen::title(std::size_t columns) const {
@@ -241,7 +337,7 @@ screen_line top_screen::title(std::size_t columns) const {
     return {to_width(why_.empty() ? "waiting for the node's answer" : "unreachable: " + why_, columns),
             line_style::trouble};
   const auto state = !why_.empty() ? "unreachable" : paused_ ? health_ + ", paused" : health_;
-  const auto clock = when_.size() > 18 ? when_.substr(11, 8) : when_;
+  const auto clock = when_.size() > 19 ? when_.substr(11, 9) : when_;
   const auto front = to_width(name_ + ": " + state + ", " + facts_, columns - std::min(columns, clock.size() + 1));
   const bool well = why_.empty() && health_ == "healthy";
   return {to_width(front + " " + clock, columns), well ? line_style::healthy : line_style::trouble};
@@ -257,9 +353,9 @@ void top_screen::add_node(std::vector<screen_line>& to, std::size_t columns) con
   add(
       "hit ratio", percent_text(x.hits), [](const rates& r) { return r.hits.value_or(0); }, 1);
   add(
-      "load", gbps_text(x.load_gbps), [](const rates& r) { return r.load_gbps; }, 0);
+      "load", speed_text(x.load_gbps), [](const rates& r) { return r.load_gbps; }, 0);
   add(
-      "save", gbps_text(x.save_gbps), [](const rates& r) { return r.save_gbps; }, 0);
+      "save", speed_text(x.save_gbps), [](const rates& r) { return r.save_gbps; }, 0);
   add(
       "lookups", rate_text(x.lookups), [](const rates& r) { return r.lookups; }, 0);
   add(
@@ -286,40 +382,89 @@ top_screen::pictured_rate top_screen::pictured() const {
 }
 
 void top_screen::add_table(std::vector<screen_line>& to, std::size_t columns, std::size_t rows) const {
-  std::size_t fixed = picture_columns + 1 + 8;
+  const auto all = sorted();
+  std::size_t fixed = 0;
   for (const auto w : widths)
     fixed += w;
-  const auto name_columns = columns > fixed + 8 ? columns - fixed : 8;
+  std::size_t longest = std::string_view("NAMESPACE").size();
+  for (const auto* x : all)
+    longest = std::max(longest, width_of(x->name));
+  // First whole names, then pictures.
+  const auto rest = columns > fixed + name_least ? columns - fixed : name_least;
+  const auto name_columns = std::min(longest, rest);
+  const auto left = rest - name_columns;
+  const auto picture_columns = left > picture_least ? std::min(left - 1, picture_most) : 0;
   const auto shown = pictured();
-  const auto line = [&](const std::string& name, const std::array<std::string, 6>& cells, const std::string& picture) {
-    auto text = to_width(name, name_columns) + to_right(cells[5], 8);
-    for (std::size_t i = 0; i + 1 < cells.size(); ++i)
+  const auto line = [&](const std::string& name, const std::array<std::string, widths.size()>& cells,
+                        const std::string& picture) {
+    auto text = to_name(name, name_columns);
+    for (std::size_t i = 0; i < cells.size(); ++i)
       text += to_right(cells[i], widths[i]);
-    return to_width(text + " " + picture, columns);
+    return to_width(picture_columns > 0 ? text + " " + picture : text, columns);
   };
-  to.push_back(
-      {line("NAMESPACE", {"HITS", "LOOKUPS", "LOAD", "SAVE", "EVICTED", "KEYS"}, shown.head), line_style::head});
-  const auto all = sorted();
+  std::array<std::string, widths.size()> head;
+  std::ranges::copy(heads, head.begin());
+  to.push_back({line("NAMESPACE", head, shown.head), line_style::head});
   if (all.empty())
     to.push_back({to_width("none yet: clients create them, or the config names them", columns), line_style::quiet});
   for (auto i = std::min(first_, all.size()); i < all.size() && to.size() < rows; ++i) {
     const auto& x = *all[i];
-    const auto picture = sparkline(x, picture_columns, shown.of, shown.least);
-    const std::array<std::string, 6> cells =
-        x.is_rank
-            ? std::array<std::string, 6>{"", "", gbps_text(x.now.load_gbps), gbps_text(x.now.save_gbps), "", x.slots}
-            : std::array<std::string, 6>{percent_text(x.now.hits),   rate_text(x.now.lookups),
-                                         gbps_text(x.now.load_gbps), gbps_text(x.now.save_gbps),
-                                         rate_text(x.now.evicted),   x.slots};
-    to.push_back({line(x.name, cells, picture), x.is_rank ? line_style::quiet : line_style::plain});
+    const auto load = speed_text(x.now.load_gbps);
+    const auto save = speed_text(x.now.save_gbps);
+    const auto used = used_text(x.live_slots, x.slots);
+    to.push_back({x.is_rank ? line(x.name, {"", "", load, save, "", "", used},
+                                   sparkline(x, picture_columns, shown.of, shown.least))
+                            : line(x.name,
+                                   {percent_text(x.now.hits), rate_text(x.now.lookups), load, save,
+                                    rate_text(x.now.evicted), x.keys, used},
+                                   sparkline(x, picture_columns, shown.of, shown.least)),
+                  x.damaged   ? line_style::trouble
+                  : x.is_rank ? line_style::quiet
+                              : line_style::plain});
+  }
+}
+
+void top_screen::add_listing(std::vector<screen_line>& to, const listing& x, std::size_t columns,
+                             std::size_t rows) const {
+  std::vector<std::size_t> wide;
+  for (std::size_t i = 0; i < x.head.size(); ++i) {
+    wide.push_back(width_of(x.head[i]));
+    for (const auto& cells : x.rows)
+      wide[i] = std::max(wide[i], width_of(cells[i]));
+  }
+  // The last columns are left out where the two names would have less than half of the line.
+  auto count = wide.size();
+  const auto others = [&] {
+    std::size_t out = 0;
+    for (std::size_t i = 2; i < count; ++i)
+      out += wide[i] + 2;
+    return out;
+  };
+  while (count > 4 && others() + std::min(wide[0] + wide[1] + 1, columns / 3) > columns)
+    --count;
+  const auto rest = columns > others() + 3 ? columns - others() - 1 : 2;
+  const auto second = std::min(wide[1], std::max(rest / 2, rest - std::min(rest, wide[0])));
+  const auto line = [&](const std::vector<std::string>& cells) {
+    auto text = to_name(cells[0], std::min(wide[0], rest - std::min(rest, second))) + " " + to_name(cells[1], second);
+    for (std::size_t i = 2; i < count; ++i)
+      text += to_right(cells[i], wide[i] + 2);
+    return to_width(text, columns);
+  };
+  to.push_back({line(x.head), line_style::head});
+  if (x.rows.empty())
+    to.push_back({to_width("none", columns), line_style::quiet});
+  for (auto i = std::min(first_, x.rows.size()); i < x.rows.size() && to.size() < rows; ++i) {
+    const bool is_away = std::ranges::find(x.rows[i], "unreachable") != x.rows[i].end();
+    to.push_back({line(x.rows[i]), is_away ? line_style::trouble : line_style::plain});
   }
 }
 
 std::string top_screen::help() const {
   constexpr std::array<const char*, order_count> names{"name", "hits", "lookups", "load", "save", "evictions"};
+  constexpr std::array<const char*, 3> views{"namespaces", "clients", "cluster"};
   return std::string("q quit  p ") + (paused_ ? "resume" : "pause") +
-         "  s sort: " + names[static_cast<std::size_t>(order_)] + "  r " + (shows_ranks_ ? "hide" : "show") +
-         " ranks  up/down scroll";
+         "  s sort: " + names[static_cast<std::size_t>(order_)] + "  r " + (shows_all_ranks_ ? "fold" : "all") +
+         " ranks  v " + views[static_cast<std::size_t>(next_view())] + "  up/down scroll";
 }
 
 std::vector<screen_line> top_screen::lines(std::size_t columns, std::size_t rows) const {
@@ -341,7 +486,11 @@ std::vector<screen_line> top_screen::lines(std::size_t columns, std::size_t rows
     }
     add_node(out, columns);
     out.push_back({std::string(columns, ' '), line_style::plain});
-    add_table(out, columns, rows > 0 ? rows - 1 : 0);
+    const auto table_end = rows > 0 ? rows - 1 : 0;
+    if (view_ == view::namespaces)
+      add_table(out, columns, table_end);
+    else
+      add_listing(out, view_ == view::clients ? clients_ : cluster_, columns, table_end);
   }
   out.resize(rows > 0 ? rows - 1 : 0, {std::string(columns, ' '), line_style::plain});
   out.push_back({help(), line_style::quiet});
@@ -356,8 +505,8 @@ std::string top_screen::plain_line() const {
     return "unreachable: " + why_;
   const auto& x = node_.now;
   auto out = when_ + " " + name_ + " " + health_ + ": hits " + percent_text(x.hits) + ", lookups " +
-             rate_text(x.lookups) + ", p99 " + micros_text(x.p99) + ", load " + gbps_text(x.load_gbps) + ", save " +
-             gbps_text(x.save_gbps) + ", evicted " + rate_text(x.evicted) + ", " + facts_;
+             rate_text(x.lookups) + ", p99 " + micros_text(x.p99) + ", load " + speed_text(x.load_gbps) + ", save " +
+             speed_text(x.save_gbps) + ", evicted " + rate_text(x.evicted) + ", " + facts_;
   for (const auto& w : warnings_)
     out += "; " + w;
   return out;

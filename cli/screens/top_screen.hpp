@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -24,7 +25,7 @@ struct screen_line {
 };
 
 /// The keys of `troupe top`.
-enum class top_key : std::uint8_t { none, quit, pause, sort, ranks, up, down };
+enum class top_key : std::uint8_t { none, quit, pause, sort, ranks, view, up, down };
 
 /// The screen of `troupe top`: what a node has done between two answers, with a history. Pure rules: answers, time,
 /// keys and the size of the terminal are arguments.
@@ -33,10 +34,11 @@ public:
   /// History of each number: one value per column of a wide terminal.
   static constexpr std::size_t values_most = 240;
 
-  /// `unicode`: whether the terminal has blocks of different heights.
-  explicit top_screen(bool unicode) : unicode_(unicode) {}
+  /// `unicode`: whether the terminal has blocks of different heights. `interval`: the usual time between two answers.
+  explicit top_screen(bool unicode, duration interval = std::chrono::seconds(1))
+      : unicode_(unicode), interval_(interval) {}
 
-  /// Adds an answer to `/v1/status` that arrived at `now`.
+  /// Adds an answer to `/v1/status` that arrived at `now`. The history of the first one fills the pictures of the node.
   void observe(const nlohmann::json& status, timestamp now);
   /// Notes that no answer came.
   void miss(std::string why);
@@ -57,6 +59,15 @@ public:
 private:
   enum class order : std::uint8_t { name, hits, lookups, load, save, evictions };
   static constexpr std::size_t order_count = 6;
+  /// What the table lists.
+  enum class view : std::uint8_t { namespaces, clients, cluster };
+
+  /// A table other than that of namespaces. The first two columns are names, which are cut; the others are as wide as
+  /// their content.
+  struct listing {
+    std::vector<std::string> head;
+    std::vector<std::vector<std::string>> rows;
+  };
 
   /// Totals since the start of the node.
   struct counts {
@@ -84,7 +95,11 @@ private:
     /// The namespace of the row.
     std::string ns;
     bool is_rank = false;
-    std::string slots;
+    /// Of a namespace.
+    std::string keys;
+    bool damaged = false;
+    double live_slots = 0;
+    double slots = 0;
     counts before;
     bool seen = false;
     rates now;
@@ -98,7 +113,11 @@ private:
   /// `minute`: the node's numbers of the last minute.
   static rates rates_of(const nlohmann::json& minute);
   static void advance(row& x, const counts& now, double seconds, const nlohmann::json& minute);
+  static bool are_equal(const std::vector<const row*>& ranks);
   row& row_of(const std::string& key);
+  void fill_history(const nlohmann::json& history);
+  void observe_namespace(const nlohmann::json& ns, double seconds, counts& all);
+  void observe_lists(const nlohmann::json& status);
   std::string sparkline(const row& x, std::size_t columns, double (*value)(const rates&), double least) const;
   std::vector<const row*> sorted() const;
   /// The rate that the rows' sparklines show: the one by which they are sorted.
@@ -111,12 +130,18 @@ private:
   pictured_rate pictured() const;
   void add_node(std::vector<screen_line>& to, std::size_t columns) const;
   void add_table(std::vector<screen_line>& to, std::size_t columns, std::size_t rows) const;
+  void add_listing(std::vector<screen_line>& to, const listing& x, std::size_t columns, std::size_t rows) const;
+  std::size_t rows_of_view() const;
+  view next_view() const;
   screen_line title(std::size_t columns) const;
   std::string help() const;
 
   bool unicode_;
+  duration interval_;
   bool paused_ = false;
-  bool shows_ranks_ = true;
+  /// Whether ranks are listed also where all ranks of a namespace are equal.
+  bool shows_all_ranks_ = false;
+  view view_ = view::namespaces;
   order order_ = order::name;
   std::size_t first_ = 0;
   std::string health_;
@@ -129,6 +154,9 @@ private:
   /// The rows of the node, and of its namespaces and ranks by a name that sorts ranks after their namespace.
   row node_;
   rows_by_key rows_;
+  listing clients_;
+  /// Empty if the node is not part of a cluster.
+  listing cluster_;
 };
 
 } // namespace troupe::cli

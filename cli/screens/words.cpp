@@ -41,6 +41,23 @@ bool begins_character(char c) {
   return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;
 }
 
+/// Whether the text begins with a unit, as in "s, " or "GB/s".
+bool begins_with_unit(std::string_view text) {
+  static constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB", "PiB",  "us",   "ms",   "s",  "min",
+                                    "h", "d",   "%",   "k/s", "M/s", "GB/s", "MB/s", "kB/s", "G/s"};
+  const auto word = text.substr(0, text.find_first_of(" ,;.)"));
+  return std::ranges::find(units, word) != units.end();
+}
+
+/// The place of the first blank at which a line may end.
+std::size_t end_of_word(std::string_view text) {
+  auto at = text.find(' ');
+  while (at != std::string_view::npos && at > 0 && text[at - 1] >= '0' && text[at - 1] <= '9' &&
+         begins_with_unit(text.substr(at + 1)))
+    at = text.find(' ', at + 1);
+  return at;
+}
+
 } // namespace
 
 std::string bytes_text(double bytes) {
@@ -62,8 +79,12 @@ std::string percent_text(std::optional<double> share) {
   return share ? digits(100 * *share, 1) + " %" : std::string("-");
 }
 
-std::string gbps_text(double x) {
-  return digits(x, x >= 100 ? 1 : 2) + " GB/s";
+std::string speed_text(double gigabytes_per_second) {
+  const auto x = gigabytes_per_second;
+  if (x >= 0.1)
+    return digits(x, x >= 100 ? 1 : 2) + " GB/s";
+  const auto one = [](double y, const char* unit) { return digits(y, y >= 10 || y == std::floor(y) ? 0 : 1) + unit; };
+  return x <= 0 || x >= 1e-4 ? one(std::max(x, 0.0) * 1e3, " MB/s") : one(x * 1e6, " kB/s");
 }
 
 std::string micros_text(double microseconds) {
@@ -103,11 +124,17 @@ std::string to_right(std::string_view text, std::size_t columns) {
   return width >= columns ? to_width(text, columns) : std::string(columns - width, ' ') + std::string(text);
 }
 
+std::string to_name(std::string_view text, std::size_t columns) {
+  if (width_of(text) <= columns || columns == 0)
+    return to_width(text, columns);
+  return to_width(text, columns - 1) + "~";
+}
+
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
   std::vector<std::string> out;
   std::string line;
   while (!text.empty()) {
-    const auto word = text.substr(0, text.find(' '));
+    const auto word = text.substr(0, end_of_word(text));
     text.remove_prefix(std::min(word.size() + 1, text.size()));
     if (!line.empty() && width_of(line) + 1 + width_of(word) > columns) {
       out.push_back(line);
@@ -129,16 +156,27 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-std::string table_of(const std::vector<std::vector<std::string>>& rows) {
+std::string table_of(const std::vector<std::vector<std::string>>& rows, std::size_t columns, std::size_t names) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i)
       widths[i] = std::max(widths[i], width_of(row[i]));
+  std::size_t all = 2 * (widths.size() - 1);
+  for (const auto width : widths)
+    all += width;
+  constexpr std::size_t name_least = 8;
+  for (; all > columns; --all) {
+    auto& widest = *std::max_element(widths.begin(), widths.begin() + static_cast<std::ptrdiff_t>(names));
+    if (widest <= name_least)
+      break;
+    --widest;
+  }
   std::string out;
   for (const auto& row : rows) {
-    for (std::size_t i = 0; i + 1 < row.size(); ++i)
-      out += to_width(row[i], widths[i] + 2);
-    out += row.back() + "\n";
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      line += (i > 0 ? "  " : "") + to_name(row[i], widths[i]);
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return out;
 }

@@ -21,8 +21,8 @@ std::string count_text(std::uint64_t x);
 std::string rate_text(double per_second);
 /// "58.8 %", or a dash for none.
 std::string percent_text(std::optional<double> share);
-/// "0.38 GB/s"
-std::string gbps_text(double x);
+/// "0.38 GB/s" for 10⁹ bytes per second, and smaller units below 0.1 of them.
+std::string speed_text(double gigabytes_per_second);
 /// "5.3 ms"
 std::string micros_text(double microseconds);
 /// "2 h 3 min"
@@ -33,12 +33,17 @@ std::size_t width_of(std::string_view text);
 /// Exactly this many columns: cut, or padded with blanks at the end, or at the front.
 std::string to_width(std::string_view text, std::size_t columns);
 std::string to_right(std::string_view text, std::size_t columns);
-/// Lines of at most this many columns, broken at blanks; a longer word gets a line of its own.
+/// The same, with "~" as the last character where text was cut.
+std::string to_name(std::string_view text, std::size_t columns);
+/// Lines of at most this many columns, broken at blanks, but not between a number and its unit; a longer word gets a
+/// line of its own.
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns);
 /// Replaces characters that a terminal does not print as text by question marks: clients choose names.
 std::string printable(std::string_view text);
-/// Columns as wide as their content. All rows are as long as the first.
-std::string table_of(const std::vector<std::vector<std::string>>& rows);
+/// Columns as wide as their content. All rows are as long as the first. In a table that would be wider than `columns`,
+/// the widest of the first `names` columns are cut, to eight characters at least.
+std::string table_of(const std::vector<std::vector<std::string>>& rows, std::size_t columns = 1000,
+                     std::size_t names = 1);
 
 /// The value at these keys, each nested in the one before; 0 or empty if there is none of the type. Text is
 /// `printable`.

@@ -50,6 +50,11 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   CHECK(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_peer_lag_seconds") > 0; }));
   CHECK(status.find(" self ") != std::string::npos);
   CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
+  // The other one has served as many.
+  const auto served = nodes.status(0);
+  INFO(served);
+  CHECK(served.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ', served.find("SERVED")) !=
+        std::string::npos);
   // Each page is stored twice; the copies at the original node are evicted first. Both ends count the moved pages.
   const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
   // No request waits for the last notifications of them.
@@ -64,7 +69,7 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   for (std::size_t i = 0; i < 2; ++i)
     CHECK(eventually([&] { return sum_of_metric(nodes.node(i), "troupe_peer_learned_keys") > 0; }));
   // As a table, with the warnings in sentences below it.
-  for (const auto* column : {"NAMESPACES", "FROM FILES", "REFUSED FILES", "LEARNED"})
+  for (const auto* column : {"NAMESPACES", "FETCHED", "SERVED", "LEARNED KEYS"})
     CHECK(status.find(column) != std::string::npos);
   CHECK(status.find("node-0: ") == std::string::npos);
   // Fetched pages stay.

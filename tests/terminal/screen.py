@@ -10,6 +10,7 @@ class Screen:
         self.columns, self.rows = columns, rows
         self.cells = [[" "] * columns for _ in range(rows)]
         self.x = self.y = 0
+        self.inserts = False
         self.unread = ""
 
     def lines(self):
@@ -57,7 +58,11 @@ class Screen:
         elif c >= " ":
             if self.x >= self.columns:
                 self.x, self.y = 0, min(self.y + 1, self.rows - 1)
-            self.cells[self.y][self.x] = c
+            row = self.cells[self.y]
+            if self.inserts:
+                row.insert(self.x, c)
+                row.pop()
+            row[self.x] = c
             self.x += 1
         return 1
 
@@ -66,6 +71,9 @@ class Screen:
         raise ValueError(f"not understood: {text[:32]!r}")
 
     def control(self, parameters, letter):
+        if parameters == "4" and letter in "hl":
+            self.inserts = letter == "h"
+            return
         if parameters.startswith(("?", ">")) or letter in "mhlrcg":
             return
         numbers = [int(x) if x else 0 for x in parameters.split(";")]

@@ -22,8 +22,8 @@ def top(*arguments, **terminal_of):
 class TopTest(unittest.TestCase):
     def test_beside_a_replay(self):
         with node.Node(PROGRAM) as served, top(f"127.0.0.1:{served.port}", "--interval", "0.2") as shown:
-            shown.shows("node-7: healthy", "hit ratio", "lookup p99", "evictions", "NAMESPACE", "chat", "  rank 0",
-                        "  rank 1", "q quit  p pause  s sort: name  r hide ranks")
+            shown.shows("node-7: healthy", "hit ratio", "lookup p99", "evictions", "NAMESPACE", "USED", "chat",
+                        "q quit  p pause  s sort: name  r all ranks  v clients")
             # The values shown are of the last minute: the load has to continue while the screen is read.
             with served.used():
                 shown.until(lambda text: "%" in text.split("hit ratio")[1].split("\n")[0])
@@ -36,9 +36,14 @@ class TopTest(unittest.TestCase):
 
     def test_keys(self):
         with node.Node(PROGRAM) as served, top(f"127.0.0.1:{served.port}", "--interval", "0.2") as shown:
-            shown.shows("  rank 1")
+            # Equal ranks are folded.
+            shown.until(lambda text: "rank 1" not in text and "r all ranks" in text)
             shown.press("r")
-            shown.until(lambda text: "rank 1" not in text and "show ranks" in text)
+            shown.shows("  rank 1", "r fold ranks")
+            shown.press("v")
+            shown.shows("CLIENT", "none", "v namespaces")
+            shown.press("\t")
+            shown.shows("NAMESPACE")
             shown.press("s")
             shown.shows("sort: hits")
             shown.press("p")
@@ -52,7 +57,7 @@ class TopTest(unittest.TestCase):
         with node.Node(PROGRAM) as served, top(f"127.0.0.1:{served.port}", "--interval", "0.2") as shown:
             shown.shows("node-7: healthy")
             served.spoil()
-            shown.shows("node-7: degraded", "slab_damaged")
+            shown.shows("node-7: degraded", "slab_damaged", "  rank 1 damaged")
             served.__exit__()
             served.__exit__ = lambda *_: None
             shown.shows("node-7: unreachable", "cannot connect")
@@ -66,7 +71,7 @@ class TopTest(unittest.TestCase):
                 shown.shows("node-7: healthy", "hit ratio", "q quit")
                 self.assertTrue(shown.screen.text().isascii())
                 shown.resize(100, 30)
-                shown.shows("node-7: healthy", "  rank 1", "scroll")
+                shown.shows("node-7: healthy", "chat", "scroll")
                 self.assertEqual(len(shown.screen.lines()), 30)
                 shown.press("q")
                 self.assertEqual(shown.end(), 0)

@@ -1,8 +1,10 @@
+#include "cli/screens/cluster_screen.hpp"
 #include "cli/screens/status_screen.hpp"
 #include "cli/screens/top_screen.hpp"
 #include "cli/screens/words.hpp"
 #include "tests/catch.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <sstream>
 #include <string>
@@ -28,6 +30,8 @@ json activity(double asked, double found) {
           {"saved_bytes", 1e9},
           {"load_gbps", 0.5},
           {"save_gbps", 0.1},
+          {"memory_pages", 90},
+          {"disk_pages", 10},
           {"lookup_p50_us", 40.0},
           {"lookup_p99_us", 1500.0}};
 }
@@ -52,11 +56,9 @@ json ns(const std::string& name, double asked, double found, std::vector<json> r
 }
 
 json node(std::vector<json> namespaces) {
-  const json tier{{"pages", 12345},
-                  {"bytes", 1ULL << 30U},
-                  {"limit_bytes", 4ULL << 30U},
-                  {"dirty_pages", 7},
-                  {"memory_only_pages", 21}};
+  const json tier{
+      {"pages", 12345},   {"bytes", 1ULL << 30U},   {"limit_bytes", 4ULL << 30U}, {"capacity_bytes", 4ULL << 30U},
+      {"dirty_pages", 7}, {"memory_only_pages", 21}};
   return {{"node",
            {{"name", "a-node"},
             {"version", "0.1.0"},
@@ -85,7 +87,10 @@ json node(std::vector<json> namespaces) {
                {"namespace", "chat"},
                {"process", 99},
                {"elsewhere", false},
-               {"attached_s", 61.0}}}}}}};
+               {"attached_s", 61.0},
+               {"loaded_bytes", 3ULL << 30U},
+               {"saved_bytes", 5},
+               {"last_minute", activity(0, 0)}}}}}}};
 }
 
 json with_warning(json x) {
@@ -166,6 +171,12 @@ TEST_CASE("Numbers on screens are printed in customary units", "[screens]") {
   CHECK(micros_text(40) == "40 us");
   CHECK(micros_text(5300) == "5.3 ms");
   CHECK(micros_text(2.5e6) == "2.50 s");
+  CHECK(speed_text(0) == "0 MB/s");
+  CHECK(speed_text(1.234) == "1.23 GB/s");
+  CHECK(speed_text(0.1) == "0.10 GB/s");
+  CHECK(speed_text(0.0123) == "12 MB/s");
+  CHECK(speed_text(0.0012) == "1.2 MB/s");
+  CHECK(speed_text(0.00002) == "20 kB/s");
   CHECK(span_text(59) == "59 s");
   CHECK(span_text(7384) == "2 h 3 min");
   CHECK(span_text(200000) == "2 d 7 h");
@@ -176,6 +187,12 @@ TEST_CASE("Text is truncated and padded by characters, and wrapped at blanks", "
   CHECK(to_width("abcdef", 3) == "abc");
   CHECK(to_width("▁▂▃▄", 2) == "▁▂");
   CHECK(to_right("ab", 4) == "  ab");
+  CHECK(to_name("deepseek-v3-tp8", 12) == "deepseek-v3~");
+  CHECK(to_name("chat", 6) == "chat  ");
+  // A number stays with its unit.
+  CHECK(wrapped("up for 2 s, well", 8) == std::vector<std::string>{"up for", "2 s,", "well"});
+  CHECK(wrapped("1.25 GiB", 4) == std::vector<std::string>{"1.25 GiB"});
+  CHECK(wrapped("2 sevens", 4) == std::vector<std::string>{"2", "sevens"});
   CHECK(wrapped("one two three", 7) == std::vector<std::string>{"one two", "three"});
   CHECK(wrapped("a-very-long-word b", 4) == std::vector<std::string>{"a-very-long-word", "b"});
   CHECK(printable("a\x1b[2J\nb") == "a?[2J?b");
@@ -186,13 +203,99 @@ TEST_CASE("The status screen shows the most important values", "[screens]") {
   INFO(text);
   for (const auto* part :
        {"a-node: healthy\n", "commit 0123abc", "process 4711", "durability: strict", "hit ratio 58.8 %", "p99 1.5 ms",
-        "load 0.50 GB/s", "12,345 pages", "1 GiB of 4 GiB (25.0 %)", "io_uring", "chat", "1,234",
-        "##########+x........ 500 live, 1 reserved, 1 quarantined, 498 free", "1 attached", "2 leases",
-        "engine?[2J in chat, process 99, for 1 min", "  room for 5,678 keys, 3 GiB at most, bounded by disk"})
+        "load 0.50 GB/s (90.0 % from memory), save 0.10 GB/s", "12,345 pages", "1 GiB of 4 GiB (25.0 %)", "io_uring",
+        "chat", "1,234", "#+x............. 500 of 1,000 slots, 1 reserved, 1 quarantined", "clients      1 attached\n",
+        "2 leases", "engine?[2J in chat, process 99, for 1 min, load 0.50 GB/s",
+        "  room for 5,678 keys, 3 GiB at most, bounded by disk"})
     CHECK(has(text, part));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
     CHECK(width_of(line) <= 80);
+}
+
+TEST_CASE("The status screen folds equal ranks and marks a damaged one", "[screens]") {
+  std::vector<json> ranks;
+  for (std::uint64_t i = 0; i < 8; ++i)
+    ranks.push_back(rank(i, 5, 500));
+  const auto equal = status_screen(node({ns("chat", 10, 5, ranks)}), 80);
+  INFO(equal);
+  CHECK(has(equal, "  8 ranks #+x............. 500 of 1,000 slots, 1 reserved, 1 quarantined each\n"));
+  CHECK_FALSE(has(equal, "rank 0"));
+  ranks[3]["damaged"] = true;
+  const auto damaged = status_screen(node({ns("chat", 10, 5, ranks)}), 80);
+  CHECK(has(damaged, "  rank 3  #+x............. DAMAGED, 500 of 1,000 slots"));
+  CHECK(has(damaged, "  rank 7 "));
+  // A wider terminal has a longer bar.
+  CHECK(has(status_screen(node({ns("chat", 10, 5, {rank(0, 5, 500)})}), 160), std::string(80, '.')));
+}
+
+TEST_CASE("A node without a disk has no pages that wait for it", "[screens]") {
+  auto x = node({});
+  CHECK(has(status_screen(x, 100), "7 not yet on disk"));
+  x["tiers"]["disk"]["capacity_bytes"] = 0;
+  const auto text = status_screen(x, 100);
+  CHECK_FALSE(has(text, "not yet on disk"));
+  CHECK(has(text, "disk         none\n"));
+}
+
+namespace {
+
+json peer(const std::string& name, const std::string& state, const std::string& trouble = {}) {
+  return {{"node", name},           {"address", name + ".example:7001"},
+          {"state", state},         {"lag_us", 220},
+          {"trouble", trouble},     {"namespaces", 2},
+          {"asked", 1'234'567'890}, {"had", 345'678'901},
+          {"late", 12'345},         {"pages", 123'456'789},
+          {"bytes", 1.2e12},        {"failed", 1'234'567},
+          {"file_pages", 0},        {"served_pages", 4321},
+          {"served_bytes", 5e10},   {"learned_keys", 99'999'999}};
+}
+
+json cluster_of(std::vector<json> nodes) {
+  return {{"cluster", "prod"}, {"nodes", std::move(nodes)}};
+}
+
+} // namespace
+
+TEST_CASE("The state of a cluster fits 80 columns", "[screens]") {
+  const auto x =
+      cluster_of({peer("cache-1", "self"), peer("a-name-as-long-as-a-name-may-be-which-is-64-characters", "up"),
+                  peer("cache-3", "unreachable", "connecting to cache-3.example:7001: refused")});
+  const auto text = cluster_screen(x, 80);
+  INFO(text);
+  for (const auto* part : {"cluster prod\n", "cache-1", "self", "220 us", "unreachable", "~",
+                           "cache-3: connecting to cache-3.example:7001: refused\n", "FETCHED", "1.09 TiB",
+                           "1,234,567,890", "SERVED", "4,321", "46.6 GiB", "99,999,999"})
+    CHECK(has(text, part));
+  CHECK_FALSE(has(text, "FILES"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    CHECK(width_of(line) <= 80);
+  CHECK(has(cluster_screen(x, 200), "a-name-as-long-as-a-name-may-be-which-is-64-characters"));
+}
+
+TEST_CASE("A cluster is whole if all nodes and etcd are reachable", "[screens]") {
+  auto x = cluster_of({peer("cache-1", "self"), peer("cache-2", "up")});
+  CHECK(is_whole(x));
+  x["etcd"] = {{"endpoints", "http://etcd:2379"}, {"state", "up"}, {"listed", 2}};
+  CHECK(is_whole(x));
+  x["etcd"]["state"] = "unreachable";
+  CHECK_FALSE(is_whole(x));
+  x.erase("etcd");
+  x["nodes"].push_back(peer("cache-3", "unreachable"));
+  CHECK_FALSE(is_whole(x));
+}
+
+TEST_CASE("The cluster is part of the status screen, with the reason for an unreachable node", "[screens]") {
+  auto x = node({});
+  CHECK_FALSE(has(status_screen(x, 80), "cluster"));
+  x["cluster"] =
+      cluster_of({peer("cache-1", "self"), peer("cache-2", "up"), peer("cache-3", "unreachable", "refused")});
+  const auto text = status_screen(x, 120);
+  INFO(text);
+  CHECK(has(text, "cluster      prod: 3 nodes, 1 unreachable\n"));
+  CHECK(has(text, "cache-2 at cache-2.example:7001: up, lag 220 us, fetched 1.09 TiB, served 46.6 GiB\n"));
+  CHECK(has(text, "cache-3 at cache-3.example:7001: unreachable, fetched 1.09 TiB, served 46.6 GiB (refused)\n"));
 }
 
 TEST_CASE("The status screen shows the way out of each error", "[screens]") {
@@ -230,8 +333,9 @@ TEST_CASE("The top screen shows activity between two answers", "[screens]") {
   CHECK(has(text, "lookup p99       1.5 ms"));
   CHECK(has(text, "█"));
   CHECK(has(text, "chat"));
-  CHECK(has(text, "  rank 0"));
   CHECK(has(text, "q quit  p pause"));
+  CHECK(has(text, " USED"));
+  CHECK(has(text, "50.0 %"));
   CHECK(x.is_healthy());
 }
 
@@ -283,11 +387,12 @@ TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   CHECK(x.press(top_key::sort)); // lookups
   CHECK(has(joined(x.lines(80, 24)), "sort: lookups"));
   // The bars show the sorted column.
-  CHECK(has(joined(x.lines(80, 24)), "EVICTED LOOKUPS"));
+  CHECK(has(joined(x.lines(120, 24)), "USED LOOKUPS"));
   CHECK(place("b") < place("a"));
+  CHECK_FALSE(has(joined(x.lines(80, 24)), "rank 0"));
+  CHECK(x.press(top_key::ranks));
   CHECK(has(joined(x.lines(80, 24)), "rank 0"));
   CHECK(x.press(top_key::ranks));
-  CHECK_FALSE(has(joined(x.lines(80, 24)), "rank 0"));
   CHECK(x.press(top_key::down));
   CHECK(place("b") == std::string::npos);
   CHECK(x.press(top_key::down));
@@ -301,6 +406,77 @@ TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   CHECK(x.plain_line() == before);
   CHECK(x.press(top_key::none));
   CHECK_FALSE(x.press(top_key::quit));
+}
+
+TEST_CASE("The top screen lists ranks that differ, and marks a damaged one", "[screens]") {
+  top_screen x(false);
+  auto answer = node({ns("chat", 1000, 0, {rank(0, 0, 500), rank(1, 0, 500)})});
+  x.observe(answer, at(0s));
+  CHECK_FALSE(has(joined(x.lines(80, 24)), "rank 1"));
+  answer["namespaces"][0]["ranks"][1]["slots"]["live"] = 100;
+  x.observe(answer, at(1s));
+  CHECK(has(joined(x.lines(80, 24)), "  rank 1"));
+  CHECK(has(joined(x.lines(80, 24)), "10.0 %"));
+  answer["namespaces"][0]["ranks"][1]["slots"]["live"] = 499;
+  x.observe(answer, at(2s));
+  CHECK_FALSE(has(joined(x.lines(80, 24)), "rank 1"));
+  answer["namespaces"][0]["ranks"][1]["damaged"] = true;
+  x.observe(answer, at(3s));
+  CHECK(has(joined(x.lines(120, 24)), "  rank 1 damaged"));
+}
+
+TEST_CASE("The top screen uses its width for names, then for pictures", "[screens]") {
+  top_screen x(false);
+  x.observe(node({ns("deepseek-v3-distributed-tp8", 1000, 0, {rank(0, 0, 1)})}), at(0s));
+  CHECK(has(joined(x.lines(80, 24)), "deepseek-v3-dist~ "));
+  CHECK(has(joined(x.lines(90, 24)), "deepseek-v3-distributed-tp8 "));
+  CHECK_FALSE(has(joined(x.lines(90, 24)), "USED LOAD"));
+  CHECK(has(joined(x.lines(160, 24)), "USED LOAD"));
+}
+
+TEST_CASE("The top screen begins with the history of the node", "[screens]") {
+  const auto filled = [](duration interval) {
+    top_screen x(false, interval);
+    auto answer = node({});
+    answer["history"] = {{"at", {10, 20}},          {"seconds", {10.0, 10.0}}, {"asked_keys", {0, 10}},
+                         {"found_keys", {0, 10}},   {"lookups", {0, 20}},      {"evicted_keys", {0, 0}},
+                         {"loaded_bytes", {0, 50}}, {"saved_bytes", {0, 0}},   {"lookup_p99_us", {0.0, 9.0}}};
+    x.observe(answer, at(0s));
+    const auto text = joined(x.lines(80, 24));
+    return std::ranges::count(text.substr(text.find("lookup p99"), 80), '@');
+  };
+  CHECK(filled(5s) == 2);
+  CHECK(filled(1s) == 10);
+}
+
+TEST_CASE("The top screen has views of clients and of the cluster", "[screens]") {
+  top_screen x(false);
+  auto answer = node({ns("chat", 1000, 0, {rank(0, 0, 1)})});
+  x.observe(answer, at(0s));
+  CHECK(has(joined(x.lines(80, 24)), "v clients"));
+  CHECK(x.press(top_key::view));
+  const auto clients = joined(x.lines(80, 24));
+  INFO(clients);
+  CHECK(has(clients, "CLIENT"));
+  CHECK(has(clients, "engine?[2J"));
+  CHECK(has(clients, "0.50 GB/s"));
+  CHECK_FALSE(has(clients, "HITS"));
+  CHECK(has(clients, "v namespaces"));
+  answer["cluster"] = cluster_of({peer("cache-1", "self"), peer("cache-2", "unreachable", "refused")});
+  x.observe(answer, at(1s));
+  CHECK(x.press(top_key::view));
+  for (const auto columns : {80, 120}) {
+    const auto lines = x.lines(static_cast<std::size_t>(columns), 24);
+    check_size(lines, static_cast<std::size_t>(columns), 24);
+    const auto text = joined(lines);
+    INFO(text);
+    for (const auto* part : {"NODE", "cache-2", "cache-2.example:7001", "unreachable", "1.09 TiB", "46.6 GiB"})
+      CHECK(has(text, part));
+    CHECK(std::ranges::any_of(
+        lines, [](const screen_line& line) { return line.style == line_style::trouble && has(line.text, "cache-2"); }));
+  }
+  CHECK(x.press(top_key::view));
+  CHECK(has(joined(x.lines(80, 24)), "chat"));
 }
 
 TEST_CASE("With an unreachable node the last data stays on the screen with a notice", "[screens]") {
