@@ -56,6 +56,7 @@ FILES = {
               "build/release/troupe check-config configs/single-node.json",
               "build/release/troupe serve --config configs/single-node.json &",
               "build/release/troupe replay --attach data/single --trace traces/sample.jsonl",
+              "build/release/troupe status data/single",
               "kill $! && wait $!",
               "build/release/troupe replay --trace traces/sample.jsonl --page-bytes 65536 --ranks 2",
               "build/release/troupe replay --engine --trace traces/sample.jsonl --inject-faults 1",
@@ -198,8 +199,8 @@ FILES = {
         *skip(HOSTS, "prometheus --config.file=configs/prometheus/scrape.yml"),
     ],
     "docs/quickstart.md": [
-        run("build/release/troupe serve --config configs/engines.json --set http.enabled=true &",
-            instead="start build/release/troupe serve --config configs/engines.json --set http.enabled=true"),
+        run("build/release/troupe serve --config configs/engines.json &",
+            instead="start build/release/troupe serve --config configs/engines.json"),
         *skip(ENGINE, "pip install ./python", "vllm serve MODEL --kv-transfer-config …",
               "curl -s http://127.0.0.1:8000/v1/completions …"),
         run("troupe top --count 1 --plain", before=NODE, prints="healthy"),

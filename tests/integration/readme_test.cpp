@@ -93,7 +93,8 @@ TEST_CASE("the commands of README.md run in order as written") {
   INFO(x.out << x.err);
   CHECK(x.code == 0);
   // Each command, and none that a shell would have passed over.
-  CHECK(count(blocks[1], "build/release/troupe ") == 6);
+  CHECK(count(blocks[1], "build/release/troupe ") == 7);
+  CHECK(count(x.out, "single: healthy") == 1);
   CHECK(count(x.out, "Every byte was right") == 2);
   CHECK(count(x.out, "\"event\":\"ready\"") == 2);
   CHECK(count(x.err, " node: stopped") == 2);
