@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <iostream>
@@ -234,22 +235,11 @@ constexpr const char* where_a_node_is =
     "HOST:PORT or URL of its HTTP server, or the path of its Unix socket or data_dir. Not given: the node that runs as "
     "a service on this host, if this user has access to it, or else 127.0.0.1:18000";
 
+/// The node that a command asks: the same words for every command.
 void add_node_access(CLI::App& command, node_access& node) {
   command
       .add_option_function<std::string>(
-          "--url", [&](const std::string& address) { node.url = url_of(address); }, where_a_node_is)
-      ->type_name("URL");
-  command.add_option("--token-file", node.token_file, "A file with the bearer token, if the node needs one")
-      ->type_name("FILE");
-  command.add_option("--ca", node.ca, "With https: a file with the authorities that sign the node's certificate")
-      ->type_name("FILE");
-}
-
-/// The variant for people: the address of the node is an argument of its own.
-void add_node_address(CLI::App& command, node_access& node) {
-  command
-      .add_option_function<std::string>(
-          "NODE", [&](const std::string& address) { node.url = url_of(address); }, where_a_node_is)
+          "NODE,--url", [&](const std::string& address) { node.url = url_of(address); }, where_a_node_is)
       ->type_name("HOST:PORT");
   command.add_option("--token-file", node.token_file, "A file with the bearer token, if the node needs one")
       ->type_name("FILE");
@@ -259,7 +249,7 @@ void add_node_address(CLI::App& command, node_access& node) {
 
 CLI::App* add_status(CLI::App& app, status_options& options) {
   auto* command = app.add_subcommand("status", "Show a node's health on one screen (needs `http.enabled`)");
-  add_node_address(*command, options.node);
+  add_node_access(*command, options.node);
   command->add_flag("--json", options.json, "Print the node's answer, one JSON object with the last hour");
   command->footer("Exit codes: 0 if the node is healthy, 1 if it is degraded, 2 if it cannot be reached.");
   return command;
@@ -267,7 +257,7 @@ CLI::App* add_status(CLI::App& app, status_options& options) {
 
 CLI::App* add_top(CLI::App& app, top_options& options) {
   auto* command = app.add_subcommand("top", "Show a node's activity, live; a line for each answer without a terminal");
-  add_node_address(*command, options.node);
+  add_node_access(*command, options.node);
   command
       ->add_option_function<double>(
           "--interval",
@@ -281,7 +271,9 @@ CLI::App* add_top(CLI::App& app, top_options& options) {
       ->check(whole_number())
       ->type_name("N");
   command->add_flag("--plain", options.plain, "Print lines, also on a terminal");
-  command->footer("Keys: q quit, p pause, s sort by the next column, r show or hide ranks, up and down scroll.");
+  command->footer(
+      "Keys: q quit, p pause, s sort by the next column, r list all ranks or only those that differ, v next view "
+      "(namespaces, clients, cluster), up and down scroll.");
   return command;
 }
 
@@ -359,6 +351,8 @@ CLI::App* add_cluster(CLI::App& app, cluster_status_options& options) {
   command->add_option("WHAT", options.what, "\"status\"")->required()->check(CLI::IsMember({"status"}));
   add_node_access(*command, options.node);
   command->add_flag("--json", options.json, "Print the node's answer, one JSON object");
+  command->footer("Exit codes: 0 if all nodes are reachable, and etcd where the config names one; 1 if not, or if this "
+                  "node cannot be reached.");
   return command;
 }
 
@@ -413,6 +407,17 @@ void translate(std::vector<std::string>& words) {
   }
 }
 
+/// What a command without arguments of its own was probably meant to read.
+std::string config_hint(std::span<const std::string> words) {
+  constexpr std::array takes_config{std::string_view("serve"), std::string_view("check-slabs")};
+  if (words.size() < 2 || std::ranges::find(takes_config, words.front()) == takes_config.end())
+    return {};
+  for (const auto& word : words.subspan(1))
+    if (!word.starts_with('-') && word.ends_with(".json"))
+      return "; did you mean --config " + word + "?";
+  return {};
+}
+
 nothing_to_do refuse(const std::string& why) {
   std::cerr << "troupe: " << why << "\nRun with --help for commands and options.\n";
   return {exit_usage};
@@ -454,6 +459,7 @@ command parse_command_line(int argc, const char* const* argv) {
 
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   translate(words);
+  const auto given = words;
   if (const auto wrong = unknown_word(app, words); !wrong.empty())
     return refuse(wrong);
   try {
@@ -461,7 +467,8 @@ command parse_command_line(int argc, const char* const* argv) {
     app.parse(words);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success))
-      return refuse(e.what());
+      return refuse(e.what() + (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) ? config_hint(given)
+                                                                                                   : std::string()));
     std::ostringstream out;
     app.exit(e, out, out);
     return nothing_to_do{print(out.str()) ? exit_ok : exit_failed};

@@ -301,7 +301,7 @@ bool ends_within(duration limit, std::function<void()> what) {
 /// Ends the process after a failed start. Not by returning: that would wait for actors that have not ended, and ending
 /// one may be what failed.
 [[noreturn]] void end_without_start(const error& why) {
-  log::get("node")->critical("{}", to_string(why));
+  log::get("node")->critical("{}", why.text.empty() ? to_string(why) : why.text);
   end_as_after_a_crash();
 }
 

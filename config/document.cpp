@@ -101,6 +101,9 @@ public:
       text.erase(0, id + 2);
     if (const auto place = text.find(": "); text.starts_with("parse error") && place != std::string::npos)
       text.erase(0, place + 2);
+    // Such as YAML, which other programs take.
+    if (open_.empty())
+      text += "; a config is one JSON object, which begins with {";
     problems_.push_back({std::string{origin_}, to_string(position_) + ": " + text, {}});
     return false;
   }

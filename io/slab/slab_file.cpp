@@ -382,7 +382,7 @@ std::string slab_file::damage() const {
     return system_error(errno, "cannot stat " + quoted(spec_.path)).text;
   }
   if (status.st_nlink == 0)
-    return quoted(spec_.path) + " was deleted while in use; restart the node to create a new one";
+    return quoted(spec_.path) + " was deleted while in use";
   const auto size = static_cast<std::uint64_t>(status.st_size);
   const auto wanted = slab_file_bytes(spec_);
   if (size != wanted)

@@ -115,6 +115,7 @@ TEST_CASE("an unknown command or option is named with a suggestion") {
       {{"replay", "--tarce", "x"}, "unknown option '--tarce'; did you mean '--trace'?"},
       {{"replay", "--trace", "loogle:1", "--page-byte=4096"}, "'--page-byte'; did you mean '--page-bytes'?"},
       {{"serve", "--confg", "x"}, "unknown option '--confg'; did you mean '--config'?"},
+      {{"serve", "good.json"}, "not expected: good.json; did you mean --config good.json?"},
       {{"check-config", "--bogus", "x"}, "unknown option '--bogus'"},
       {{"--vresion"}, "unknown option '--vresion'; did you mean '--version'?"},
   };

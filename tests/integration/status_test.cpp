@@ -116,6 +116,13 @@ TEST_CASE("on the Unix socket the owner of a node needs no port and no token for
     INFO(namespaces.out << namespaces.err);
     CHECK(namespaces.code == 0);
     CHECK(contains(namespaces.out, "\"salt\""));
+    // All commands take the same words.
+    for (const arguments& command : {arguments{"list-namespaces"}, arguments{"cluster", "status"}, arguments{"status"}})
+      for (const auto& words : {arguments{data.string()}, arguments{"--url", socket}}) {
+        auto all = command;
+        all.insert(all.end(), words.begin(), words.end());
+        CHECK(run(program_with(all)).code == 0);
+      }
     CHECK(node.stop() == 0);
   }
   CHECK_FALSE(std::filesystem::exists(socket));

@@ -149,6 +149,8 @@ TEST_CASE("Errors of syntax come with line and column", "[config]") {
   CHECK(contains(bad("{\n  \"a\": 1,\n  }"), "test.json: line 3, column 3: syntax error"));
   CHECK(bad("") == "test.json: line 1, column 1: the text is empty\n");
   CHECK(contains(bad("  \n "), "test.json: line 2, column 1: syntax error"));
+  CHECK(contains(bad("node_name: yaml\n"), "a config is one JSON object, which begins with {"));
+  CHECK_FALSE(contains(bad("{\n  \"a\": 1,\n  }"), "which begins with {"));
   CHECK(contains(bad("{"), "test.json: line 1, column 1: syntax error"));
   CHECK(contains(bad("{} {}"), "test.json: line 1, column 4: syntax error"));
   CHECK(contains(bad("{\"a\": \"\xff\"}"), "test.json: line 1, column 8: syntax error"));

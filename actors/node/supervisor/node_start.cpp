@@ -363,7 +363,7 @@ struct opened_node {
 result<opened_node> open_node(const config::node_config& options) {
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
-    return tl::unexpected<error>(lock.error());
+    return fail(lock.error().code, "data_dir: " + lock.error().text);
   auto claim = claim_data_directory(options);
   if (!claim)
     return tl::unexpected<error>(claim.error());
