@@ -7,7 +7,7 @@ const TOKEN = "troupe-token";
 const RANGE = "troupe-range";
 const STATES = ["live", "reserved", "quarantined", "free"];
 
-// -- bars --------------------------------------------------------------------------------------------------------------
+// -- bars -------------------------------------------------------------------------------------------------------------
 
 /// A stacked bar. Each part is drawn with at least a pixel or two if it is there at all.
 function bar(parts, whole, title) {
@@ -30,7 +30,7 @@ function legend() {
           drawn("rect", { class: state, width: 10, height: 10, rx: 2 })), state));
 }
 
-// -- tables ------------------------------------------------------------------------------------------------------------
+// -- tables -----------------------------------------------------------------------------------------------------------
 
 /// `columns`: names; one that begins with "#" is of numbers. A cell is a text or an element. On a narrow screen each
 /// row is a block, with the name of the column beside each value.
@@ -56,7 +56,7 @@ function details(summary, ...children) {
   return element("details", {}, element("summary", {}, summary), ...children);
 }
 
-// -- storage -----------------------------------------------------------------------------------------------------------
+// -- storage ----------------------------------------------------------------------------------------------------------
 
 function meter(name, used, limit, text) {
   const said = limit > 0 ? `${bytes(used)} of ${bytes(limit)} (${share(used, limit)})` : "none";
@@ -70,14 +70,15 @@ function tiers(x) {
   const alone = memory.memory_only_pages > 0 ? `, ${count(memory.memory_only_pages)} in memory only` : "";
   return [
     meter("Memory", memory.bytes, memory.limit_bytes,
-          `${counted(memory.pages, "page", "pages")}${waiting}${alone}; ${bytes(memory.assigned_bytes)} assigned to ranks`),
+          `${counted(memory.pages, "page", "pages")}${waiting}${alone}; ` +
+          `${bytes(memory.assigned_bytes)} assigned to ranks`),
     meter("Disk", disk.bytes, disk.capacity_bytes,
           `${counted(disk.pages, "page", "pages")}; slab files of ${bytes(disk.limit_bytes)} now`),
     meter("Index", index.bytes, index.limit_bytes, `${counted(x.registry.keys, "key", "keys")}`),
   ];
 }
 
-// -- namespaces --------------------------------------------------------------------------------------------------------
+// -- namespaces -------------------------------------------------------------------------------------------------------
 
 const slots_text = (slots) => `${count(slots.live)} of ${count(slots.total)} slots`;
 
@@ -88,7 +89,8 @@ function slots_title(name, slots) {
 function rank_bar(ns, rank) {
   const parts = STATES.slice(0, -1).map((state) => [state, rank.slots[state]]);
   // A slab file that grows has fewer slots now than it will have.
-  return bar(parts, Math.max(rank.slots.total, ns.capacity.keys), slots_title(`${ns.name}, rank ${rank.rank}`, rank.slots));
+  const whole = Math.max(rank.slots.total, ns.capacity.keys);
+  return bar(parts, whole, slots_title(`${ns.name}, rank ${rank.rank}`, rank.slots));
 }
 
 /// A bar for each rank. Where all ranks are equal, one sentence has their numbers.
@@ -96,7 +98,8 @@ function ranks(ns) {
   const list = ns.ranks;
   if (!list.length) return element("p", { class: "quiet" }, "No rank has slots yet.");
   const first = list[0].slots;
-  const equal = list.length > 1 && list.every((r) => !r.damaged && STATES.every((s) => r.slots[s] === first[s]));
+  const equal = list.length > 1 &&
+                list.every((r) => !r.damaged && STATES.every((s) => r.slots[s] === first[s]));
   const parts = list.flatMap((rank) => {
     const label = element("span", {}, `rank ${rank.rank} `);
     if (rank.damaged) label.append(element("span", { class: "tag" }, "damaged"));
@@ -136,14 +139,14 @@ function namespace_card(ns) {
     ranks(ns), ...left_out, ranks_table(ns));
 }
 
-// -- cluster and clients -----------------------------------------------------------------------------------------------
+// -- cluster and clients ----------------------------------------------------------------------------------------------
 
 function cluster(x) {
   const c = x.cluster;
   const state = (node) => (node.trouble ? with_note(node.state, node.trouble) : node.state);
   const own = (node, value) => (node.state === "self" ? "–" : value);
-  const files = (node) => (node.file_pages > 0 ? with_note(count(node.pages), `${count(node.file_pages)} from its files`) :
-                                                 count(node.pages));
+  const files = (node) => (node.file_pages > 0 ?
+    with_note(count(node.pages), `${count(node.file_pages)} from its files`) : count(node.pages));
   const out = [table(
     ["node", "address", "state", "#lag", "#pages fetched", "#bytes fetched", "#pages served", "#bytes served",
      "#learned keys"],
@@ -153,7 +156,8 @@ function cluster(x) {
       own(node, bytes(node.served_bytes)), own(node, count(node.learned_keys))]),
     "no other node is known")];
   if (c.etcd) {
-    const text = `etcd at ${c.etcd.endpoints}: ${c.etcd.state}, ${counted(c.etcd.listed, "node is", "nodes are")} listed`;
+    const listed = counted(c.etcd.listed, "node is", "nodes are");
+    const text = `etcd at ${c.etcd.endpoints}: ${c.etcd.state}, ${listed} listed`;
     out.push(element("p", { class: "quiet" }, c.etcd.trouble ? `${text}; ${c.etcd.trouble}` : text));
   }
   if (c.adopted)
@@ -179,7 +183,7 @@ function lmcache_clients(list) {
                      count(c.malformed)]), "no client is connected");
 }
 
-// -- the page ----------------------------------------------------------------------------------------------------------
+// -- the page ---------------------------------------------------------------------------------------------------------
 
 /// Their number is a multiple of the numbers of columns in page.css, so that they fill their rows.
 function tiles(x) {

@@ -36,7 +36,8 @@ function blocks(markdown) {
     const lines = block.split("\n");
     if (lines[0].startsWith("|")) out.push(table_of_markdown(lines));
     else if (lines[0].startsWith("    ") || lines[0].startsWith("```"))
-      out.push(element("pre", {}, lines.filter((x) => !x.startsWith("```")).map((x) => x.replace(/^ {4}/, "")).join("\n")));
+      out.push(element("pre", {},
+                       lines.filter((x) => !x.startsWith("```")).map((x) => x.replace(/^ {4}/, "")).join("\n")));
     else if (lines[0].startsWith("- "))
       out.push(element("ul", {}, ...block.slice(2).split("\n- ").map((x) =>
         element("li", {}, ...inline(x.replace(/\n\s+/g, " "))))));

@@ -53,7 +53,8 @@ SCRIPT = r"""
       const x = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const y = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
       // Lines of text are higher than their letters.
-      if (x > 1.5 && y > Math.min(a.height, b.height) * 0.4) faults.push(`"${lines[i].text}" lies over "${lines[j].text}"`);
+      if (x > 1.5 && y > Math.min(a.height, b.height) * 0.4)
+        faults.push(`"${lines[i].text}" lies over "${lines[j].text}"`);
     }
   return faults;
 })()

@@ -39,8 +39,8 @@ def history_like(history, samples):
 
 def peer(name, state, trouble=""):
     big = 12_345_678_901
-    return {"node": name, "address": f"{name}.cache.example.org:7001", "state": state, "lag_us": 220, "trouble": trouble,
-            "namespaces": 2, "asked": big, "had": big, "late": 1, "pages": big, "bytes": big * 1000, "failed": 1,
+    return {"node": name, "address": f"{name}.cache.example.org:7001", "state": state, "lag_us": 220,
+            "trouble": trouble, "namespaces": 2, "asked": big, "had": big, "late": 1, "pages": big, "bytes": big * 1000, "failed": 1,
             "learned_keys": big, "file_pages": 55, "file_bytes": 1, "files_stale": 0, "files_damaged": 0,
             "files_failed": 0, "served_pages": big, "served_bytes": big * 1000}
 
@@ -67,7 +67,8 @@ def large(document):
         peer(LONG_NAME, "unreachable", "connecting to 10.0.0.3:7001: connection refused; is a node running there?")],
         "etcd": {"endpoints": "https://a.example:2379,https://b.example:2379", "state": "unreachable",
                  "trouble": "no answer", "registered": True, "listed": 3},
-        "adopted": [{"node": "cache-9", "own": True, "keys": 1, "asked": 1, "had": 1, "pages": 1, "bytes": 1, "failed": 0}]}
+        "adopted": [{"node": "cache-9", "own": True, "keys": 1, "asked": 1, "had": 1, "pages": 1, "bytes": 1,
+                     "failed": 0}]}
     x["lmcache"] = {"connected": 1, "clients": [
         {"client": 1, "process": 4711, "name": "VLLM::Worker_TP0", "user": 0, "version": "0.5.7", "requests": 123_456,
          "malformed": 0, "difference": ""}]}
@@ -98,10 +99,12 @@ class Layout(unittest.TestCase):
         """Opens the page and shows it this document from now on."""
         self.page.size(width, 900, mobile=width < 500)
         self.page.open(self.served.url)
-        self.page.until("!document.getElementById('main').hidden && document.getElementById('config').textContent != ''")
+        self.page.until("!document.getElementById('main').hidden && "
+                        "document.getElementById('config').textContent != ''")
         self.page.run(f"window.shown = {json.dumps(document)}; window.asked = []; "
                       "ask = async (path) => { asked.push(path); return path.includes('status') ? shown : "
-                      "path.includes('log') ? { lines: ['a line of the log '.repeat(20)] } : { a: 'b'.repeat(300) }; }; "
+                      "path.includes('log') ? { lines: ['a line of the log '.repeat(20)] } : "
+                      "{ a: 'b'.repeat(300) }; }; "
                       "refresh()")
 
     def faults_of(self, document):
@@ -162,8 +165,8 @@ class Layout(unittest.TestCase):
         self.assertIn("8 ranks, 398 of 819 slots each", cards[1])
         self.assertNotIn("each", cards[2])
         self.assertIn("400 of 819 slots", cards[2])
-        self.assertEqual(self.page.run("[...document.querySelectorAll('.tag')].map((e) => e.parentElement.textContent)"),
-                         ["rank 1 damaged"])
+        tagged = "[...document.querySelectorAll('.tag')].map((e) => e.parentElement.textContent)"
+        self.assertEqual(self.page.run(tagged), ["rank 1 damaged"])
 
     def test_what_is_said_of_the_cluster_and_of_clients(self):
         self.show(self.large)
@@ -191,7 +194,8 @@ class Layout(unittest.TestCase):
 
     def test_one_cursor_for_all_charts(self):
         self.show(self.large)
-        visible = "[...document.querySelectorAll('.cursor')].filter((e) => e.getAttribute('visibility') == 'visible').length"
+        visible = ("[...document.querySelectorAll('.cursor')]"
+                   ".filter((e) => e.getAttribute('visibility') == 'visible').length")
         self.assertEqual(self.page.run(visible), 0)
         move = ("(() => { const e = document.querySelectorAll('#charts svg')[%d], box = e.getBoundingClientRect(); "
                 "e.dispatchEvent(new PointerEvent('%s', { clientX: box.left + box.width / 2 })); })()")
@@ -199,7 +203,8 @@ class Layout(unittest.TestCase):
         self.assertEqual(self.page.run(visible), 8)
         self.assertEqual(self.page.run("new Set([...document.querySelectorAll('.cursor')].map((e) => "
                                        "e.getAttribute('x1'))).size"), 1)
-        self.assertRegex(self.page.run("document.getElementById('chosen').textContent"), r"^Values at \d\d:\d\d:\d\d UTC")
+        self.assertRegex(self.page.run("document.getElementById('chosen').textContent"),
+                         r"^Values at \d\d:\d\d:\d\d UTC")
         # It stays where it is when new values come.
         self.page.run("show(shown)")
         self.assertEqual(self.page.run(visible), 8)
@@ -211,7 +216,8 @@ class Layout(unittest.TestCase):
         points = "(document.querySelector('#charts .series').getAttribute('d').match(/[ML]/g) || []).length"
         shown = {}
         for name in ("5 min", "15 min", "1 h", "6 h"):
-            self.page.run(f"[...document.querySelectorAll('#ranges button')].find((b) => b.textContent == '{name}').click()")
+            self.page.run("[...document.querySelectorAll('#ranges button')]"
+                          f".find((b) => b.textContent == '{name}').click()")
             self.page.until(f"document.querySelector('#ranges [aria-pressed=true]').textContent == '{name}'")
             self.page.until("asked.at(-1).includes('status')")
             shown[name] = self.page.run(points)

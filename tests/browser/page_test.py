@@ -39,8 +39,8 @@ class Page(unittest.TestCase):
             self.page.open(served.url)
             self.page.until("!document.getElementById('main').hidden")
             self.says("node-7", "healthy", "Hit ratio", "Throughput", "Pages loaded, by tier", "Lookup latency",
-                      "Load and save latency, p99", "Evictions", "Disk queue", "rank 0", "rank 1", "demo/small", "Memory",
-                      "Disk", "Index", "no client is attached", "node 'node-7' is ready", " UTC.")
+                      "Load and save latency, p99", "Evictions", "Disk queue", "rank 0", "rank 1", "demo/small",
+                      "Memory", "Disk", "Index", "no client is attached", "node 'node-7' is ready", " UTC.")
             # Each rank has a bar of what its slots hold.
             self.assertEqual(self.page.run("document.querySelectorAll('#namespaces .bar').length"), 2)
             self.assertEqual(self.page.run("document.querySelector('#namespaces .bar .live').getAttribute('x')"), "0")
