@@ -47,7 +47,7 @@ bool keeps_pages_beyond_disk(const node_config& config) noexcept {
 std::uint64_t slots_of_config(const node_config& config) {
   std::uint64_t out = 0;
   for_each_rank(config, [&](std::uint64_t page, const rank_storage& rank) {
-    const auto slots = is_in_memory_only(config, rank) ? config.memory.bytes / io::slot_bytes(page)
+    const auto slots = is_in_memory_only(config, rank) ? config.memory.bytes / io::least_slot_bytes(page)
                                                        : slab_slots(rank.slab_bytes, page);
     out += std::min(slots, slots_max);
   });

@@ -344,7 +344,8 @@ private:
 
   /// Without a slab: as many as fit into all memory.
   std::uint64_t slots_of(const rank_storage& x, std::uint64_t page_bytes) const {
-    return in_memory_only(x) ? config_.memory.bytes / io::slot_bytes(page_bytes) : slab_slots(x.slab_bytes, page_bytes);
+    return in_memory_only(x) ? config_.memory.bytes / io::least_slot_bytes(page_bytes)
+                             : slab_slots(x.slab_bytes, page_bytes);
   }
 
   /// The slots of slabs are known before anything is started.

@@ -50,6 +50,12 @@ constexpr std::uint64_t slot_bytes(std::uint64_t page_bytes) noexcept {
 /// pages of this size have no encoding, or one that saves no block.
 std::uint64_t encoded_slot_bytes(std::uint64_t page_bytes) noexcept;
 
+/// The bytes of the smallest frame that a page may have in memory.
+inline std::uint64_t least_slot_bytes(std::uint64_t page_bytes) noexcept {
+  const auto encoded = encoded_slot_bytes(page_bytes);
+  return encoded > 0 ? encoded : slot_bytes(page_bytes);
+}
+
 /// What a slot has of a payload.
 struct stored_payload {
   page_encoding encoding = page_encoding::raw;

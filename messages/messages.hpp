@@ -99,8 +99,8 @@ TROUPE_INSPECT(io_reply, x.results)
 TROUPE_INSPECT(owner_pages, x.owner, x.loaded, x.saved)
 TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,
                x.in_flight, x.frames, x.frame_bytes, x.memory_bytes, x.resident_bytes, x.resident_pages, x.dirty_pages,
-               x.pinned_frames, x.orphaned_frames, x.memory_hits, x.memory_loads, x.demotions, x.damaged_pages, x.unasked_pages,
-               x.dropped_pages, x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents,
+               x.pinned_frames, x.orphaned_frames, x.memory_hits, x.memory_loads, x.demotions, x.damaged_pages,
+               x.unasked_pages, x.dropped_pages, x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents,
                x.encoded_extents, x.returned_extents, x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes,
                x.loaded_pages, x.saved_pages, x.saved_payload_bytes, x.saved_stored_bytes, x.slab_slots, x.memory_slots,
                x.memory_pages, x.owners)

@@ -139,8 +139,11 @@ struct copy_item {
   slot_ref where;
   std::uint64_t frame_offset = 0;
   std::uint32_t block = 0;
-  /// As `frame_size`. In a frame for encoded pages, a page that has no encoding is not stored: `unsupported`.
+  /// As `frame_size`, or `as_it_is`. In a frame for encoded pages, a page that has no encoding is not stored:
+  /// `unsupported`.
   std::uint32_t frame = 0;
+  /// Gather: a whole frame, for a page that is known to have no encoding.
+  static constexpr std::uint32_t as_it_is = 2;
 
   bool in_encoded_frame() const noexcept { return frame == static_cast<std::uint32_t>(frame_size::encoded); }
 

@@ -188,6 +188,8 @@ private:
   }
 
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
+    if (auto ok = validate(view_, moves); !ok)
+      return ok;
     if (!options_.encodes)
       for (auto& move : moves)
         move.encoding = page_encoding::raw;
@@ -195,12 +197,12 @@ private:
   }
 
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
+    if (auto ok = validate(view_, moves); !ok)
+      return ok;
     return run(move_direction::scatter, moves, events);
   }
 
   result<void> run(move_direction direction, std::span<block_move> moves, const device_events& events) {
-    if (auto ok = validate(view_, moves); !ok)
-      return ok;
     if (auto broken = failure())
       return tl::unexpected(std::move(*broken));
     const beside_captures free;

@@ -169,9 +169,6 @@ TEST_CASE("frame sizes: a stored page is read into a frame of the size that it n
   x.note(3, frame_size::whole);
   CHECK(x.of_stored(2) == frame_size::whole);
   CHECK(x.of_stored(1) == frame_size::encoded);
-  x.forget(1);
-  CHECK_FALSE(x.is_known(1));
-  CHECK(x.of_stored(1) == frame_size::whole);
 }
 
 TEST_CASE("frame sizes: where no page can be encoded, all frames are whole", "[frame_sizes]") {
@@ -180,7 +177,7 @@ TEST_CASE("frame sizes: where no page can be encoded, all frames are whole", "[f
   x.set_wished(frame_size::encoded);
   CHECK(x.of_stored(1) == frame_size::whole);
   CHECK_FALSE(x.is_known(1));
-  CHECK(x.of_new_extent(true, 3) == frame_size::whole);
+  CHECK(x.of_new_extent(true, true) == frame_size::whole);
   x.is_short(frame_size::encoded, start);
   CHECK_FALSE(x.competes(start));
 }
@@ -189,13 +186,13 @@ TEST_CASE("frame sizes: the first extent is a whole one", "[frame_sizes]") {
   frame_sizes x(8, true);
   x.set_wished(frame_size::encoded);
   x.note(1, frame_size::encoded);
-  CHECK(x.of_new_extent(true, 0) == frame_size::whole);
-  CHECK(x.of_new_extent(false, 0) == frame_size::whole);
-  CHECK(x.of_new_extent(true, 1) == frame_size::encoded);
-  CHECK(x.of_new_extent(false, 1) == frame_size::encoded);
+  CHECK(x.of_new_extent(true, false) == frame_size::whole);
+  CHECK(x.of_new_extent(false, false) == frame_size::whole);
+  CHECK(x.of_new_extent(true, true) == frame_size::encoded);
+  CHECK(x.of_new_extent(false, true) == frame_size::encoded);
   x.set_wished(frame_size::whole);
-  CHECK(x.of_new_extent(true, 1) == frame_size::whole);
-  CHECK(x.of_new_extent(false, 1) == frame_size::encoded);
+  CHECK(x.of_new_extent(true, true) == frame_size::whole);
+  CHECK(x.of_new_extent(false, true) == frame_size::encoded);
 }
 
 TEST_CASE("frame sizes: an extent goes to the size that is short, if the pages of the other one are clearly older",

@@ -344,7 +344,7 @@ private:
       most_extents[static_cast<std::size_t>(x)] =
           std::max(most_extents[static_cast<std::size_t>(x)], frames.extents(x));
     // Every page finds a frame.
-    REQUIRE((frames.extents() == 0 || frames.extents(frame_size::whole) > 0 || state_.emptying()));
+    REQUIRE((frames.extents(frame_size::encoded) == 0 || frames.extents(frame_size::whole) > 0));
   }
 
   void take(io_worker_state::answered_frames& answer) {

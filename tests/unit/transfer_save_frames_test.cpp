@@ -102,9 +102,11 @@ TEST_CASE("save: without encoding, whole frames are requested", "[save_state]") 
 }
 
 TEST_CASE("save: a page without an encoding is placed again, in a whole frame", "[save_state]") {
-  saver s(test_binding(), options());
+  auto how = options();
+  how.batch_pages = 8;
+  saver s(test_binding(32), how);
   learn(s);
-  gather(s, place(s, begin(s, 4)), {2});
+  gather(s, place(s, begin(s, 8)), {2});
   const auto fill = s.one<save_fill>();
   CHECK(fill.request.gathered[1] == 0);
   CHECK(fill.request.gathered[2] != 0);
@@ -113,16 +115,20 @@ TEST_CASE("save: a page without an encoding is placed again, in a whole frame", 
   CHECK(s.take<save_abort>().empty());
   s.filled(fill);
   const auto commit = s.one<save_commit>();
-  CHECK(commit.request.pages.size() == 3);
+  CHECK(commit.request.pages.size() == 7);
   s.committed(commit);
   const auto again = s.one<save_place>();
   REQUIRE(again.request.pages.size() == 1);
   CHECK(again.request.pages[0].key == key(2));
   CHECK((again.request.sizes.empty() || again.request.sizes[0] == whole));
-  gather(s, place(s, again), {0});
+  const auto second = place(s, again);
+  CHECK(second.order.items[0].frame == copy_item::as_it_is);
+  gather(s, second, {0});
   s.filled(s.one<save_fill>());
-  finish(s, 4);
-  s.check_quiesced(8);
+  finish(s, 8);
+  s.check_quiesced(32);
+  // It says nothing about the next pages.
+  CHECK(begin(s, 4, 40).request.sizes == packed<std::uint8_t>{std::vector(4, encoded)});
 }
 
 TEST_CASE("save: where few pages have an encoding, whole frames are requested again", "[save_state]") {

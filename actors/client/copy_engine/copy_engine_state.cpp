@@ -280,7 +280,7 @@ encoding_choice::plan copy_engine_state::choose_encoding(work& job, const copy_o
   for (std::size_t i = 0; i < job.moves.size(); ++i)
     if (order.items[job.positions[i]].in_encoded_frame())
       job.moves[i].only_encoded = true;
-    else
+    else if (order.items[job.positions[i]].frame != copy_item::as_it_is)
       whole.push_back(&job.moves[i]);
   if (!encodes_)
     return {};
@@ -306,7 +306,8 @@ void copy_engine_state::note_encoding(work& job, const copy_order& order, const 
       job.reply.encoded.items.resize(order.items.size());
       job.reply.encoded.items[position] = 1;
     }
-    if (order.items[position].in_encoded_frame() || looked_at++ >= plan.pages)
+    const auto& item = order.items[position];
+    if (item.in_encoded_frame() || item.frame == copy_item::as_it_is || looked_at++ >= plan.pages)
       continue;
     stored += is_stored ? 1 : 0;
     encoded += is_encoded ? 1 : 0;

@@ -34,13 +34,8 @@ frame_size frame_sizes::of_stored(slot_number slot) const noexcept {
   return is_known(slot) ? static_cast<frame_size>(known_[slot]) : usual_;
 }
 
-void frame_sizes::forget(slot_number slot) noexcept {
-  if (enabled_)
-    known_[slot] = unknown;
-}
-
-frame_size frame_sizes::of_new_extent(bool asked, std::uint64_t whole_extents) const noexcept {
-  if (!enabled_ || whole_extents == 0)
+frame_size frame_sizes::of_new_extent(bool asked, bool has_whole) const noexcept {
+  if (!enabled_ || !has_whole)
     return frame_size::whole;
   return asked ? wished_ : usual_;
 }
@@ -50,18 +45,26 @@ void frame_sizes::is_short(frame_size x, timestamp now) {
     short_until_[static_cast<std::size_t>(x)] = later(now, shortage_lasts);
 }
 
+void frame_sizes::notify(const std::array<report, 2>& sizes, bool wishes, timestamp now) {
+  for (const auto x : {frame_size::whole, frame_size::encoded}) {
+    const auto at = static_cast<std::size_t>(x);
+    auto is = sizes[at];
+    // Encoded pages can do without frames of their own, so they get the first extent by its age like any other.
+    if (x == frame_size::encoded && is.extents == 0)
+      is = {1, 0, now};
+    exchange_.notified(holder_of(x), {wishes && now < short_until_[at], is.extents, is.free_extents, is.oldest_use},
+                       now);
+  }
+}
+
+void frame_sizes::noticed(const std::array<report, 2>& sizes, timestamp now) {
+  notify(sizes, false, now);
+}
+
 void frame_sizes::reported(const std::array<report, 2>& sizes, timestamp now) {
-  const auto notify = [&](bool wishes) {
-    for (const auto x : {frame_size::whole, frame_size::encoded}) {
-      const auto at = static_cast<std::size_t>(x);
-      const auto& is = sizes[at];
-      exchange_.notified(holder_of(x), {wishes && now < short_until_[at], is.extents, is.free_extents, is.oldest_use},
-                         now);
-    }
-  };
   // A decision follows each report, and must not be made by an earlier state of the other size.
-  notify(false);
-  notify(true);
+  notify(sizes, false, now);
+  notify(sizes, true, now);
 }
 
 std::optional<frame_size> frame_sizes::take_order(timestamp now) {

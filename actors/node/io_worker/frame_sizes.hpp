@@ -51,8 +51,6 @@ public:
   frame_size of_stored(slot_number slot) const noexcept;
   /// Whether that is certain.
   bool is_known(slot_number slot) const noexcept { return enabled_ && known_[slot] != unknown; }
-  /// The slot has no page any more.
-  void forget(slot_number slot) noexcept;
   /// What most pages need at present.
   frame_size usual() const noexcept { return usual_; }
 
@@ -63,16 +61,21 @@ public:
   const extent_wish& wish() const noexcept { return wish_; }
   void set_wished(frame_size x) noexcept { wished_ = x; }
   /// The size of the frames of an extent that was added; `asked`: on request.
-  frame_size of_new_extent(bool asked, std::uint64_t whole_extents) const noexcept;
+  /// `has_whole`: there are whole frames that stay.
+  frame_size of_new_extent(bool asked, bool has_whole) const noexcept;
 
   /// There was neither a frame of this size nor an extent. It counts for some seconds.
   void is_short(frame_size x, timestamp now);
-  /// Updates the state of both sizes, whole frames first; `take_order` may have something afterwards.
+  /// Updates the state of both sizes, whole frames first, which `noticed` does without a decision.
+  void noticed(const std::array<report, 2>& sizes, timestamp now);
+  /// The same; `take_order` may have something afterwards.
   void reported(const std::array<report, 2>& sizes, timestamp now);
   /// Whether `reported` may make a difference.
   bool competes(timestamp now) const noexcept {
     return !giving_ && now >= rest_until_ && (now < short_until_[0] || now < short_until_[1]);
   }
+  /// Whether an exchange is in progress, or may begin soon.
+  bool may_exchange(timestamp now) const noexcept { return is_giving() || now < rest_until_; }
   /// The size that is to give an extent; `given` or `refused` follows, once.
   std::optional<frame_size> take_order(timestamp now);
   /// Whether that has not followed yet.
@@ -87,6 +90,7 @@ public:
 private:
   static constexpr std::uint8_t unknown = 0xff;
 
+  void notify(const std::array<report, 2>& sizes, bool wishes, timestamp now);
   static memory_broker_state::holder holder_of(frame_size x) noexcept {
     return static_cast<memory_broker_state::holder>(x) + 1;
   }

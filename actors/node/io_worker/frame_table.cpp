@@ -63,7 +63,8 @@ void frame_table::cut(std::size_t at, const extent& x, frame_size size) {
 bool frame_table::recut_for(frame_size size) {
   const auto from = size == frame_size::whole ? frame_size::encoded : frame_size::whole;
   const auto least = from == frame_size::whole ? 2U : 1U;
-  if (of(size).frame_bytes == 0 || extents(from) < least || free(from) < of(from).per_extent)
+  const auto leaving = emptying() && extents_[emptying_].size == from ? 1U : 0U;
+  if (of(size).frame_bytes == 0 || extents(from) < least + leaving || free(from) < of(from).per_extent)
     return false;
   for (std::size_t at = 0; at < extents_.size(); ++at) {
     const auto& x = extents_[at];
@@ -137,12 +138,14 @@ frame_number frame_table::next_to_move() noexcept {
   return no_frame;
 }
 
-frame_number frame_table::move(frame_number from) {
-  const auto to = of(from).free.take();
+frame_number frame_table::move(frame_number from, frame_size size) {
+  const auto to = of(size).free.take();
   std::memcpy(bytes(to).data(), bytes(from).data(), bytes(from).size());
   auto& old = frames_[from];
   change(to, old.state);
   const auto turn = frames_[to].turn + 1;
+  const bool stays = old.stays;
+  let_stay(from, false);
   frames_[to] = old;
   frames_[to].turn = turn;
   by_slot_[old.page.where.slot] = to;
@@ -152,7 +155,7 @@ frame_number frame_table::move(frame_number from) {
   // Its counts now belong to the new frame.
   old.held_back = false;
   old.expendable = false;
-  old.stays = false;
+  let_stay(to, stays);
   become_free(from);
   return to;
 }
@@ -274,15 +277,18 @@ void frame_table::let_stay(frame_number f, bool stays) noexcept {
   staying -= std::exchange(frames_[f].stays, stays) ? 1 : 0;
 }
 
-frame_number frame_table::next_staying() noexcept {
+frame_number frame_table::next_staying(std::optional<frame_size> size) noexcept {
   auto found = no_frame;
   std::uint64_t seen = 0;
-  for (std::size_t i = 0; i < frames_.size() && seen < samples && staying() > 0; ++i) {
+  const auto all = size ? staying(*size) : staying();
+  for (std::size_t i = 0; i < frames_.size() && seen < std::min(samples, all); ++i) {
     staying_looked_at_ = (staying_looked_at_ + 1) % static_cast<frame_number>(frames_.size());
     const auto& x = frames_[staying_looked_at_];
-    if (!x.stays || x.pins > 0)
+    if (!x.stays || (size && size_of(staying_looked_at_) != *size))
       continue;
     ++seen;
+    if (x.pins > 0)
+      continue;
     if (found == no_frame || x.used_at < frames_[found].used_at)
       found = staying_looked_at_;
   }
@@ -381,13 +387,20 @@ void frame_table::touch(frame_number f) {
 
 std::optional<timestamp> frame_table::oldest_use(std::optional<frame_size> size) const noexcept {
   std::optional<timestamp> out;
-  const auto numbers = size ? extents(*size) * stride_ : frames_.size();
+  const auto numbers = (size ? extents(*size) : extents()) * stride_;
   const auto step = std::max<std::uint64_t>(numbers / samples, 1);
-  for (std::uint64_t f = 0; f < frames_.size(); f += step)
-    if (const auto& x = frames_[f]; holds(x.state) && (!size || *size == size_of(static_cast<frame_number>(f)))) {
-      const auto used = x.pins > 0 ? now_ : x.used_at;
-      out = out ? std::min(*out, used) : used;
-    }
+  // The numbers of the extents in question, one after the other.
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; i < extents_.size(); ++i) {
+    if (!extents_[i].present || (size && extents_[i].size != *size))
+      continue;
+    for (; at < stride_; at += step)
+      if (const auto& x = frames_[first_of(i) + at]; holds(x.state)) {
+        const auto used = x.pins > 0 ? now_ : x.used_at;
+        out = out ? std::min(*out, used) : used;
+      }
+    at -= stride_;
+  }
   return out;
 }
 

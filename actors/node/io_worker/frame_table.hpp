@@ -97,9 +97,10 @@ public:
   bool emptying() const noexcept { return emptying_ != none_; }
   /// A frame of the extent whose page can be moved: clean or dirty, and not pinned. `no_frame` if there is none now.
   frame_number next_to_move() noexcept;
-  /// Moves the page with its bytes to a free frame of the same size, of which there must be one; use, writing and
-  /// eviction continue there. Returns the new frame.
-  frame_number move(frame_number from);
+  /// Moves the page with its bytes to a free frame of this size, of which there must be one; use, writing and eviction
+  /// continue there. The size is that of the frame, or a whole one for a page that stays. Returns the new frame.
+  frame_number move(frame_number from, frame_size to);
+  frame_number move(frame_number from) { return move(from, size_of(from)); }
   /// Evicts the next page in the order among frames of this size, whether it was written or is expendable. False if no
   /// page can be evicted.
   bool evict(frame_size size = frame_size::whole);
@@ -126,8 +127,8 @@ public:
   /// Records a use of the page.
   void touch(frame_number f);
   /// The time of the last use of the least recently used page, estimated from about sixty frames spread over all of
-  /// them, or all of this size; empty if these have no page. A pinned page counts as in use, because it cannot be
-  /// evicted, however old it is.
+  /// them, or over those of this size; empty if these have no page. A pinned page counts as in use, because it cannot
+  /// be evicted, however old it is.
   std::optional<timestamp> oldest_use(std::optional<frame_size> size = std::nullopt) const noexcept;
 
   /// Filling to dirty: the bytes are complete.
@@ -210,9 +211,9 @@ public:
   /// The number of such frames; and of this size.
   std::uint64_t staying() const noexcept { return by_size_[0].staying + by_size_[1].staying; }
   std::uint64_t staying(frame_size size) const noexcept { return of(size).staying; }
-  /// Of some frames that stay and are not pinned, the one that was used longest ago; `no_frame` if all are pinned. The
-  /// next call looks at others.
-  frame_number next_staying() noexcept;
+  /// Of some frames that stay and are not pinned, of this size or of any, the one that was used longest ago; `no_frame`
+  /// if all are pinned. The next call looks at others.
+  frame_number next_staying(std::optional<frame_size> size = std::nullopt) noexcept;
   /// The number of dirty frames that are held back; and of these, the number that are expendable.
   std::uint64_t held_back() const noexcept { return held_back_; }
   std::uint64_t expendable() const noexcept { return expendable_; }

@@ -16,6 +16,9 @@ constexpr std::uint64_t step_bytes = std::uint64_t{4} << 20U;
 result<void> io_worker_state::begin_emptying(bool must, duration patience, timestamp now) {
   if (draining_)
     return fail(errc::shutting_down, "the node is draining");
+  // The other size of frames can wait.
+  if (sizes_.is_giving() && must)
+    end_emptying(errc::busy, now);
   if (frames_.emptying())
     return fail(errc::busy, "an extent of this rank is being emptied");
   if (!frames_.begin_emptying(giving_size()))
@@ -24,21 +27,27 @@ result<void> io_worker_state::begin_emptying(bool must, duration patience, times
   return {};
 }
 
+frame_size io_worker_state::target_of(frame_number f) const noexcept {
+  const auto size = frames_.size_of(f);
+  return frames_.free(size) == 0 && frames_.stays(f) ? frame_size::whole : size;
+}
+
+bool io_worker_state::may_move(frame_number f) const noexcept {
+  return frames_.free(target_of(f)) > 0;
+}
+
 bool io_worker_state::make_room(frame_number f) {
   const auto size = frames_.size_of(f);
-  if (frames_.free(size) > 0)
+  if (may_move(f))
     return true;
   if (frames_.evict(size)) {
     note_vacated();
     return true;
   }
-  // Without the extent there is less room for pages that stay in memory.
-  if (displaced() > 0)
-    if (const auto longest_ago = frames_.next_staying(); longest_ago != no_frame) {
-      drop_page(longest_ago);
-      return true;
-    }
-  if (frames_.state(f) != frame_state::dirty || options_.memory_only)
+  // Without the extent there is less room for pages that stay in memory, of either size.
+  if ((displaced() > 0 || frames_.staying(size) > frames_.lasting(size)) && drop_staying(size))
+    return true;
+  if (frames_.state(f) != frame_state::dirty || options_.memory_only || (frames_.stays(f) && !damaged_))
     return false;
   if (!damaged_) {
     emptying_.need_writes();
@@ -60,7 +69,7 @@ bool io_worker_state::make_room(frame_number f) {
 
 void io_worker_state::move_page(frame_number from) {
   const bool dirty = frames_.state(from) == frame_state::dirty;
-  const auto to = frames_.move(from);
+  const auto to = frames_.move(from, target_of(from));
   ahead_.moved(from, to);
   if (!dirty || frames_.held_back(to))
     return;
@@ -83,7 +92,7 @@ void io_worker_state::empty_some(timestamp now) {
       break;
     }
     // The evicted page may have been this very page.
-    if (frames_.free(frames_.size_of(f)) == 0 || frames_.next_to_move() != f)
+    if (frames_.next_to_move() != f || !may_move(f))
       continue;
     move_page(f);
     moved += frames_.bytes(f).size();

@@ -21,7 +21,7 @@ frame_size io_worker_state::best(frame_size needed) const noexcept {
 
 bool io_worker_state::waits_for_memory(frame_size needed, timestamp now) {
   const auto size = best(needed);
-  if (frames_.free(size) > 0 || (sizes_.enabled() && frames_.recut_for(size)))
+  if (frames_.free(size) > 0 || uses_last_whole_extent(size) || (sizes_.enabled() && frames_.recut_for(size)))
     return false;
   if (sizes_.wish().request_or_wait(now)) {
     sizes_.set_wished(size);
@@ -31,12 +31,22 @@ bool io_worker_state::waits_for_memory(frame_size needed, timestamp now) {
   return false;
 }
 
+// The last whole extent is not given away, so encoded pages may use its frames before there are others for them.
+bool io_worker_state::uses_last_whole_extent(frame_size size) const noexcept {
+  return size == frame_size::encoded && frames_.extents(frame_size::whole) == 1 &&
+         frames_.free(frame_size::whole) > 0 && frames_.free(frame_size::encoded) == 0;
+}
+
 frame_number io_worker_state::take_fitting(const page_ref& page, frame_state as, frame_size needed) {
-  if (best(needed) == frame_size::whole)
+  if (best(needed) == frame_size::whole) {
+    const auto f = take_frame(page, as, frame_size::whole);
+    // The slot may be there because frames for encoded pages are free, which are of no use here. Then a page that stays
+    // in memory has to leave.
+    if (f != no_frame || frames_.extents(frame_size::encoded) == 0 || !drop_staying(frame_size::whole))
+      return f;
     return take_frame(page, as, frame_size::whole);
-  // The last whole extent is not given away, so its frames may as well be used.
-  if (frames_.free(frame_size::encoded) == 0 && frames_.extents(frame_size::whole) == 1 &&
-      frames_.free(frame_size::whole) > 0)
+  }
+  if (frames_.free(frame_size::encoded) == 0 && uses_last_whole_extent(frame_size::encoded))
     return take_frame(page, as, frame_size::whole);
   const auto f = take_frame(page, as, frame_size::encoded);
   return f != no_frame ? f : take_frame(page, as, frame_size::whole);
@@ -46,6 +56,14 @@ frame_sizes::report io_worker_state::report_of(frame_size x) const {
   const auto extents = frames_.extents(x);
   const auto each = extents == 0 ? 1 : std::max<std::uint64_t>(frames_.lasting(x) / extents, 1);
   return {static_cast<std::uint32_t>(extents), frames_.free(x) / each, frames_.oldest_use(x)};
+}
+
+bool io_worker_state::drop_staying(frame_size size) {
+  const auto longest_ago = frames_.next_staying(size);
+  if (longest_ago == no_frame)
+    return false;
+  drop_page(longest_ago);
+  return true;
 }
 
 void io_worker_state::exchange_extents(timestamp now) {
@@ -69,10 +87,14 @@ frame_size io_worker_state::giving_size() const {
   // Pages of the last extent of a size have nowhere to move to.
   if (whole == 1 || encoded == 1)
     return whole == 1 ? frame_size::encoded : frame_size::whole;
-  const auto never = timestamp::max();
-  return frames_.oldest_use(frame_size::whole).value_or(never) < frames_.oldest_use(frame_size::encoded).value_or(never)
-             ? frame_size::whole
-             : frame_size::encoded;
+  // A size that could give an extent without a page comes first, then the one with the older pages.
+  const auto whole_state = report_of(frame_size::whole);
+  const auto encoded_state = report_of(frame_size::encoded);
+  if ((whole_state.free_extents > 0) != (encoded_state.free_extents > 0))
+    return whole_state.free_extents > 0 ? frame_size::whole : frame_size::encoded;
+  const auto unused = timestamp::min();
+  return whole_state.oldest_use.value_or(unused) < encoded_state.oldest_use.value_or(unused) ? frame_size::whole
+                                                                                             : frame_size::encoded;
 }
 
 } // namespace troupe

@@ -112,7 +112,7 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
     if (t.ahead)
       stats_.prefetched_pages += c.status == errc::ok ? 1 : 0;
     if (t.read) {
-      end_of_read(t, c.status);
+      end_of_read(t, c.status, now);
     } else {
       if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down)
         to_write_.note_trouble(c.status, now);
@@ -131,36 +131,48 @@ void io_worker_state::ask_for_read(frame_number f, const slot_ref& where, std::u
   ask_for(io::operation::read, f, where, bytes, tag, deadline);
 }
 
-void io_worker_state::read_again(frame_number f) {
-  const auto slot = frames_.page(f).where.slot;
-  sizes_.note(slot, frame_size::whole);
+void io_worker_state::read_again(frame_number f, timestamp now) {
+  const auto page = frames_.page(f);
+  sizes_.note(page.where.slot, frame_size::whole);
   frames_.end_read(f, false);
   ahead_.lost(f);
   auto waiting = read_waiters_.extract(f);
   if (waiting.empty())
     return;
+  const auto to = take_fitting(page, frame_state::reading, frame_size::whole);
+  auto latest = now;
   for (const auto& w : waiting.mapped()) {
     const auto found = requests_open_.find(w.id);
     if (found == requests_open_.end())
       continue; // its client has disconnected
     auto& r = found->second;
-    --r.reading;
-    r.frames[w.position] = no_frame;
     frames_.unpin(f);
-    r.short_of.push_back(w.position);
-    if (std::ranges::find(queue_, w.id) == queue_.end())
-      queue_.push_back(w.id);
+    r.frames[w.position] = to;
+    if (to == no_frame) {
+      --r.reading;
+      set_code(r, w.position, errc::full);
+      answer_if_done(w.id);
+      continue;
+    }
+    frames_.pin(to);
+    latest = std::max(latest, r.deadline);
   }
+  if (to == no_frame)
+    return;
+  read_waiters_[to] = std::move(waiting.mapped());
+  // Only those who wait have it pinned.
+  frames_.unpin(to);
+  ask_for_read(to, page.where, begin_transfer({to, page.where.slot, true}), latest);
 }
 
-void io_worker_state::end_of_read(const page_transfer& t, errc code) {
+void io_worker_state::end_of_read(const page_transfer& t, errc code, timestamp now) {
   const auto f = t.frame;
   if (frames_.dropped(f))
     code = errc::stale;
   if (code == errc::ok && sizes_.enabled()) {
     const auto read = frames_.bytes(f).first(t.bytes);
     if (read.size() < options_.slot_bytes && io::is_cut_off(read))
-      return read_again(f);
+      return read_again(f, now);
     if (const auto sizes = io::sizes_of(read); sizes.stored > 0)
       sizes_.note(t.slot, size_for(sizes.stored));
   }
@@ -229,7 +241,6 @@ io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots
   for (const auto& x : slots) {
     if (!fences_.has(x.slot))
       continue;
-    sizes_.forget(x.slot);
     if (const auto gone = unwritten_.find(x.slot); gone != unwritten_.end() && fences_.rejects({x.slot, gone->second}))
       unwritten_.erase(gone);
     if (const auto f = frames_.in_slot(x.slot); f != no_frame && fences_.rejects(frames_.page(f).where))

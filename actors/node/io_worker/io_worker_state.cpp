@@ -36,8 +36,10 @@ io_worker_state::io_worker_state(const io_worker_options& options)
 // -- memory --
 
 void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
-  frames_.add_extent(x, sizes_.of_new_extent(sizes_.wish().requested(), frames_.extents(frame_size::whole)));
+  frames_.add_extent(x, sizes_.of_new_extent(sizes_.wish().requested(), frames_.lasting(frame_size::whole) > 0));
   sizes_.wish().added();
+  if (sizes_.enabled())
+    sizes_.noticed({report_of(frame_size::whole), report_of(frame_size::encoded)}, now);
   serve(now);
 }
 
@@ -241,7 +243,9 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
     if (waits_for_memory(size, now))
       return false;
     const auto f = take_fitting(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling, size);
-    if (f == no_frame && !has_all_frames(r, size)) {
+    if (f == no_frame)
+      exchange_extents(now);
+    if (f == no_frame && !has_all_frames(r, size, now)) {
       short_of_ = r.short_of.size();
       return false;
     }
@@ -259,14 +263,19 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
   return true;
 }
 
-bool io_worker_state::has_all_frames(const request& r, frame_size needed) const {
-  // Frames for encoded pages can become whole ones.
-  if (frames_.size() == 0 || (needed == frame_size::whole && frames_.extents(frame_size::encoded) > 0))
+bool io_worker_state::has_all_frames(const request& r, frame_size needed, timestamp now) const {
+  // Frames for encoded pages may be about to become whole ones.
+  if (frames_.size() == 0 || (needed == frame_size::whole && sizes_.may_exchange(now)))
     return false;
+  const auto of_no_use = [&](frame_number f) {
+    return frames_.stays(f) || (needed == frame_size::whole && frames_.size_of(f) != needed);
+  };
   std::unordered_set<frame_number> own(r.frames.begin(), r.frames.end());
   own.erase(no_frame);
-  std::erase_if(own, [this](frame_number f) { return frames_.stays(f); });
-  return own.size() + frames_.staying() == frames_.size();
+  std::erase_if(own, of_no_use);
+  const bool whole = needed == frame_size::whole;
+  return own.size() + (whole ? frames_.staying(needed) : frames_.staying()) ==
+         (whole ? frames_.size(needed) : frames_.size());
 }
 
 void io_worker_state::answer_if_done(request_id id) {

@@ -337,7 +337,7 @@ private:
   void serve(timestamp now);
   /// Serves one request as far as there are frames; returns whether it needs no more.
   bool serve(request_id id, request& r, timestamp now);
-  bool has_all_frames(const request& r, frame_size needed) const;
+  bool has_all_frames(const request& r, frame_size needed, timestamp now) const;
   /// Whether the slot is beyond the slab.
   bool in_memory_only(slot_number slot) const noexcept { return slot >= options_.slab_slots(); }
   bool is_dead(owner_id owner) const noexcept;
@@ -370,6 +370,11 @@ private:
   }
   /// The size of frames to look for: the one that is needed, or whole ones as long as there are no others.
   frame_size best(frame_size needed) const noexcept;
+  /// Whether encoded pages use free frames of the only whole extent.
+  bool uses_last_whole_extent(frame_size size) const noexcept;
+  /// Drops the page that was used longest ago of some in frames of this size that stay in memory, and notifies the
+  /// shards. False if there is none without a pin.
+  bool drop_staying(frame_size size);
   /// Lets the two sizes of frames exchange extents.
   void exchange_extents(timestamp now);
   frame_sizes::report report_of(frame_size x) const;
@@ -402,9 +407,10 @@ private:
   void write_behind();
   void start_check(frame_number f);
   void written(frame_number f, errc code, timestamp now);
-  void end_of_read(const page_transfer& t, errc code);
-  /// The page is larger than assumed: those who wait for it wait for another frame.
-  void read_again(frame_number f);
+  void end_of_read(const page_transfer& t, errc code, timestamp now);
+  /// The page is larger than assumed: it is read once more, into a whole frame. For those who wait for it, it is
+  /// missing if there is none: they hold other frames, for which others may wait.
+  void read_again(frame_number f, timestamp now);
   std::uint64_t begin_transfer(const page_transfer& x);
   /// Asks for a transfer that has begun: of these bytes, at the start of the frame.
   void ask_for(io::operation op, frame_number f, const slot_ref& where, std::span<std::byte> bytes, std::uint64_t tag,
@@ -412,6 +418,10 @@ private:
   /// Makes room for a page of the extent that is being emptied, or drops a page that cannot be kept anywhere; false if
   /// neither is possible now.
   bool make_room(frame_number f);
+  /// The size of the frame that a page of the extent moves to: its own, or a whole one if it stays and there is no
+  /// other; and whether there is such a frame.
+  frame_size target_of(frame_number f) const noexcept;
+  bool may_move(frame_number f) const noexcept;
   void move_page(frame_number from);
   void end_emptying(errc code, timestamp now);
   /// Whether the slab should have the complete page.

@@ -52,7 +52,7 @@ allocator_actor spawn_allocator(caf::actor_system& system, const config::node_co
 }
 
 // The config is validated before there is an allocator, so its constant must match.
-static_assert(config::memory_per_slot == allocator_state::bytes_per_slot + sizeof(generation_number));
+static_assert(config::memory_per_slot == allocator_state::bytes_per_slot + sizeof(generation_number) + 1);
 
 io::huge_page_choice choice_of(const std::string& huge_pages) {
   if (huge_pages == "2 MiB")

@@ -95,8 +95,8 @@ rank_parts begin_rank(const config::node_config& options, const namespace_spec& 
 std::uint64_t frames_max(const io_worker_parts& parts) {
   const auto& arena = parts.extents->info();
   const auto& rules = parts.options;
-  return arena.bytes / arena.extent_bytes *
-         (arena.extent_bytes / (rules.encoded_bytes > 0 ? rules.encoded_bytes : rules.slot_bytes));
+  const auto frame = rules.encoded_bytes > 0 ? rules.encoded_bytes : rules.slot_bytes;
+  return arena.bytes / arena.extent_bytes * (arena.extent_bytes / frame);
 }
 
 void keep_in_memory(rank_parts& out) {
