@@ -14,12 +14,12 @@ def run(trial):
 
 
 def sharing(trial, what):
-    first = trial.cache(f"{what} one", memory_pages=128, disk_pages=512)
+    first = trial.cache(f"{what} one", memory_pages=128, disk_pages=2048)
     owner = trial.client(first, f"engine of {what} one", owner="engine 1", identity=Identity(model="model-a"))
     prompts = [f"{what} {number}" for number in range(PROMPTS)]
     for prompt in prompts:
         trial.must_save(owner, prompt, PAGES)
-    second = trial.cache(f"{what} two", start=False, memory_pages=128, disk_pages=512)
+    second = trial.cache(f"{what} two", start=False, memory_pages=128, disk_pages=2048)
     if not second.share(what, first):
         trial.remark(f"one {what}: not run, {trial.kind.title} has none that two servers could share")
         return
