@@ -109,8 +109,8 @@ class Client:
         return out + [("miss", "not found")] * (count - len(out))
 
     def _page(self, slot):
-        """What lies in a place of the pool. The worker copies by the shape in the answer, and fails if that is not the
-        one of its own memory."""
+        """What lies in a place of the pool. The answer names the shape and dtype that it was stored with, which may be
+        those of another engine."""
         described = slot["length"], list(slot["shape"]), slot["dtype"]
         if described != (self.identity.page_bytes, self.shape, self.dtype):
             return "error", f"a page of another shape: {slot['shape']} {slot['dtype']}"
