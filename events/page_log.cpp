@@ -27,7 +27,7 @@ void page_log::lose() {
   changes_.clear();
   bytes_ = 0;
   // A number of its own, so that readers that knew all changes before notice it.
-  lost_at_ = ++last_;
+  ++last_;
   is_new_ = true;
 }
 
@@ -42,7 +42,7 @@ page_log::part page_log::read(std::string_view model, std::uint64_t after, std::
   part out;
   const auto first = last_ - changes_.size() + 1;
   // A cursor beyond the end is of an earlier run.
-  out.lost = after > last_ || after < lost_at_ || after + 1 < first;
+  out.lost = after > last_ || after + 1 < first;
   out.next = out.lost ? first - 1 : after;
   std::size_t taken = 0;
   for (auto i = out.next + 1 - first; i < changes_.size() && out.changes.size() < most && taken < bytes; ++i) {

@@ -79,8 +79,6 @@ private:
   std::deque<logged_change> changes_;
   std::size_t bytes_ = 0;
   std::uint64_t last_ = 0;
-  /// Of the last loss: readers that know less have to begin again.
-  std::uint64_t lost_at_ = 0;
   bool is_new_ = false;
 };
 

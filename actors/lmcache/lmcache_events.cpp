@@ -29,11 +29,11 @@ void lmcache_server::subscribe(const request_ptr& x) {
   if (x->events.control != stream_control::none) {
     if (open_requests_.close(x))
       parts_.forget(*x);
-    return x->events.control == stream_control::cancel ? streams_.cancelled(x->client, x->number)
-                                                       : streams_.confirmed(x->client, x->number);
+    return x->events.control == stream_control::cancel ? events_.streams.cancelled(x->client, x->number)
+                                                       : events_.streams.confirmed(x->client, x->number);
   }
   // The client then reports its own stores, and does not subscribe again.
-  if (!parts_.log || !streams_.open(x)) {
+  if (!parts_.log || !events_.streams.open(x)) {
     parts_.counters->refused.fetch_add(1, std::memory_order_relaxed);
     return answer(x, lmcache::protocol::answer_events({false, 0, 0, false}, {}));
   }
@@ -42,7 +42,7 @@ void lmcache_server::subscribe(const request_ptr& x) {
 
 void lmcache_server::send_events() {
   if (parts_.log)
-    streams_.for_each_ready([this](lmcache::event_streams::stream& to) {
+    events_.streams.for_each_ready([this](lmcache::event_streams::stream& to) {
       const bool is_first = std::exchange(to.is_new, false);
       to.waits = send_events(to, is_first);
     });
@@ -86,12 +86,13 @@ void lmcache_server::describe(const lmcache::incoming& x) {
     all.has_parent.items.push_back(i > 0 ? 1 : 0);
   }
   auto parts = transfer::parts_by_shard(all, static_cast<std::uint32_t>(node.shards.size()), node.limits.batch_keys);
-  if (describing_ + parts.size() > descriptions_max)
+  if (events_.describing + parts.size() > descriptions_max)
     return;
   for (auto& part : parts) {
-    ++describing_;
+    ++events_.describing;
     ask(node.shards[part.shard], describe_pages_request{of->second->ns, std::move(part.pages)})
-        .then([this](const result_codes&) { --describing_; }, [this](const caf::error&) { --describing_; });
+        .then([this](const result_codes&) { --events_.describing; },
+              [this](const caf::error&) { --events_.describing; });
   }
 }
 

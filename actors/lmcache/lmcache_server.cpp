@@ -59,7 +59,7 @@ void lmcache_server::on_exit() {
     end_ranks(*x);
   for (const auto& x : attachments_)
     send_exit(x->link, caf::exit_reason::user_shutdown);
-  for (const auto& x : lanes_)
+  for (const auto& x : lanes_.all)
     send_exit(x, caf::exit_reason::user_shutdown);
   instances_.clear();
   changes_.clear();
@@ -68,8 +68,8 @@ void lmcache_server::on_exit() {
   namespaces_.clear();
   leases_.clear();
   lookups_.clear();
-  streams_.clear();
-  lanes_.clear();
+  events_.streams.clear();
+  lanes_.all.clear();
   for (auto& [number, x] : std::exchange(orders_, {}))
     x.deliver(to_caf(error{errc::shutting_down, "the server of LMCache's clients has ended"}));
   waiting_.clear();
@@ -216,7 +216,7 @@ void lmcache_server::refuse_late(timestamp time) {
 }
 
 void lmcache_server::client_disconnected(client_number client) {
-  streams_.client_disconnected(client);
+  events_.streams.client_disconnected(client);
   sessions_.client_disconnected(client);
   end_unneeded();
   settle_waiting();
@@ -231,7 +231,7 @@ caf::result<void> lmcache_server::drain() {
   const auto out = drains_.back();
   if (!std::exchange(stopping_, true)) {
     rules_.stop(now());
-    streams_.clear();
+    events_.streams.clear();
     // Requests in progress in the node's name end by themselves, without a receiver. Copies end with the current work
     // of lanes.
     for (const auto& x : open_requests_.take_all())

@@ -338,12 +338,18 @@ private:
 
   lmcache_server_parts parts_;
   lmcache::session_table sessions_;
-  lmcache::event_streams streams_;
-  /// Descriptions that shards have not answered.
-  std::size_t describing_ = 0;
+  struct served_events {
+    lmcache::event_streams streams{};
+    /// Descriptions that shards have not answered.
+    std::size_t describing = 0;
+  };
+  served_events events_;
   /// Created for the first page that is sealed or verified.
-  std::vector<caf::actor> lanes_;
-  std::size_t next_lane_ = 0;
+  struct lane_pool {
+    std::vector<caf::actor> all{};
+    std::size_t next = 0;
+  };
+  lane_pool lanes_;
   request_deadlines deadlines_{request_time};
   lmcache::server_rules rules_;
   bool flushing_ = false;

@@ -165,17 +165,17 @@ void lmcache_server::perform(lmcache::transfer_rules::check& x) {
     std::vector<errc> codes;
     std::size_t waiting = 0;
   };
-  while (lanes_.size() < std::max(parts_.lanes, 1U)) {
+  while (lanes_.all.size() < std::max(parts_.lanes, 1U)) {
     auto lane = spawn_with_thread<page_lane>(system(), thread_name("troupe-verify"), "the thread that checks pages",
                                              held_arena());
-    if (!lane && !lanes_.empty())
+    if (!lane && !lanes_.all.empty())
       break; // the existing ones do all of it
-    lanes_.push_back(lane ? std::move(*lane) : spawn_actor<page_lane>(system(), held_arena()));
+    lanes_.all.push_back(lane ? std::move(*lane) : spawn_actor<page_lane>(system(), held_arena()));
   }
   const auto& of = *instances_.at(x.of);
   const auto all = std::make_shared<whole>();
   all->codes.resize(x.pages.size(), errc::internal);
-  const auto each = (x.pages.size() + lanes_.size() - 1) / lanes_.size();
+  const auto each = (x.pages.size() + lanes_.all.size() - 1) / lanes_.all.size();
   all->waiting = (x.pages.size() + each - 1) / each;
   for (std::size_t first = 0; first < x.pages.size(); first += each) {
     lane_order order{x.seal, of.ns, x.rank, of.node->node.ns.geometry.page_bytes(), {}};
@@ -188,7 +188,7 @@ void lmcache_server::perform(lmcache::transfer_rules::check& x) {
       transfers_.checked(job, all->codes, now());
       flush();
     };
-    request(lanes_[next_lane_++ % lanes_.size()], until_answered, std::move(order))
+    request(lanes_.all[lanes_.next++ % lanes_.all.size()], until_answered, std::move(order))
         .then(
             [all, first, part_done](const io_reply& reply) {
               for (std::size_t i = 0; i < reply.results.size() && first + i < all->codes.size(); ++i)

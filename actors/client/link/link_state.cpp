@@ -47,10 +47,8 @@ result<void> check(const node_offer& offer) {
 } // namespace
 
 link_state::link_state(const link_state_options& options)
-    : options_(options),
-      backoff_(options.backoff_min, options.backoff_max, options.seed), last_error_{errc::unreachable,
-                                                                                    options.first_excuse},
-      notified_unbound_(options.caller_logs) {}
+    : options_(options), backoff_(options.backoff_min, options.backoff_max, options.seed),
+      last_error_{errc::unreachable, options.first_excuse}, logged_{{}, options.caller_logs} {}
 
 void link_state::start() {
   if (phase_ == phase::idle)
@@ -151,7 +149,7 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
     return false;
   // From here on the node knows this client by this id, under which the link leaves it in any case.
   owner_ = offer.owner;
-  notified_shortage_.clear();
+  logged_.shortage.clear();
   report_quiesced();
   if (!ns_.is_null() && ns_ != offer.ns_id) {
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.namespace_name +
@@ -187,8 +185,8 @@ void link_state::on_not_attached(link_try number, const error& why, timestamp no
       why.code == errc::invalid_argument)
     return refuse(why);
   // A shortage at the node may last, so it is logged at once.
-  if (is_shortage(why.code) && why.text != notified_shortage_) {
-    notified_shortage_ = why.text;
+  if (is_shortage(why.code) && why.text != logged_.shortage) {
+    logged_.shortage = why.text;
     say(link_news::weight::warning, "attach refused by the node: " + to_string(why) + "; trying again");
   }
   retry(why, now);
@@ -402,7 +400,7 @@ void link_state::on_bound(link_epoch epoch, const result<void>& outcome, timesta
   if (--unbound_ > 0)
     return;
   all_bound_ = true;
-  notified_unbound_ = false;
+  logged_.unbound = false;
   backoff_.reset(); // only now: a node that accepts attachments and then fails is retried with back-off
   answer_all(waiting_bound_, {});
   answer_all(waiting_attached_, {});
@@ -414,7 +412,7 @@ void link_state::on_not_bound(const error& why, timestamp now) {
     return;
   }
   // This repeats with each attempt, and its text may differ each time, as where it names a port.
-  const bool is_known = std::exchange(notified_unbound_, true);
+  const bool is_known = std::exchange(logged_.unbound, true);
   say(is_known ? link_news::weight::debug : link_news::weight::warning,
       "attached to node '" + node_name_ + "', but its pages cannot be accessed: " + why.text + "; retrying");
   leave(true);

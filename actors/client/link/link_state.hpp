@@ -257,10 +257,13 @@ private:
   link_try last_try_ = 0;
   timestamp next_try_ = timestamp::max();
   error last_error_;
-  /// The last shortage that was logged.
-  std::string notified_shortage_;
-  /// Whether a failure to bind was logged since the client was bound last.
-  bool notified_unbound_ = false;
+  struct logged_failures {
+    /// The last shortage of the node.
+    std::string shortage{};
+    /// Whether a failure to bind was logged since the client was bound last.
+    bool unbound = false;
+  };
+  logged_failures logged_;
   /// Of the current attachment; 0 when there is none.
   owner_id owner_ = 0;
   std::string node_name_;
