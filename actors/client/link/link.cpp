@@ -52,6 +52,7 @@ std::string why_not_reached(const caf::error& e, const node_address& where) {
     case caf::sec::cannot_connect_to_node:
       return "connection refused";
     case caf::sec::request_timeout:
+    case caf::sec::connection_timeout:
       return where.is_path() || is_numeric_host(where.host)
                  ? "it accepts connections and sends nothing; check that it is a node"
                  : "its name was not resolved in time, or it accepts connections and sends nothing";
