@@ -8,7 +8,7 @@ namespace troupe::transfer {
 
 prefix_fetch::prefix_fetch(const terms& how, std::vector<key_digest> keys) : how_(how), keys_(std::move(keys)) {
   for (auto& split : split_by_shard(keys_, how_.shard_count))
-    parts_.push_back(part{split.shard, std::move(split.positions), 0, {}, false});
+    parts_.push_back(part{split.shard, std::move(split.positions), 0, 0, {}, false});
 }
 
 void prefix_fetch::start(const ticket& lease, timestamp now) {
@@ -43,6 +43,7 @@ void prefix_fetch::on_match(std::size_t index, result<match_reply> reply, timest
   p.answered = true;
   if (reply) {
     p.matched = std::min(reply->matched, static_cast<std::uint32_t>(p.positions.size()));
+    p.uses = reply->uses;
     p.on_disk = std::move(reply->on_disk.items);
   } else
     failure_ = reply.error();
@@ -76,8 +77,9 @@ prefix_fetch::finding prefix_fetch::settle(timestamp now) {
   out.expires = later(now, how_.lease_for);
   for (const auto& p : parts_) {
     const auto keep = positions_within(p.positions, out.matched);
+    // By its use, which names this lookup. A repeated request has added nothing to the lease, and is trimmed as such.
     if (p.matched > keep)
-      outbox_.emplace_back(release{p.shard, {how_.ns, lease_, keep}});
+      outbox_.emplace_back(release{p.shard, {how_.ns, lease_, keep, p.uses == 1 ? 1U : 0U}});
     if (keep > 0)
       out.shards.push_back(p.shard);
   }
@@ -110,7 +112,7 @@ void prefix_fetch::on_prefix_fetch(const result<prefix_fetch_reply>& reply, cons
   at_ = phase::matching_again;
   brought_ = before_.matched + std::min(reply->keys, static_cast<std::uint32_t>(keys_.size()) - before_.matched);
   for (auto& p : parts_)
-    p = part{p.shard, std::move(p.positions), 0, {}, false};
+    p = part{p.shard, std::move(p.positions), 0, 0, {}, false};
   send_matches(lease);
 }
 

@@ -105,6 +105,8 @@ private:
     std::uint32_t shard = 0;
     std::vector<std::uint32_t> positions;
     std::uint32_t matched = 0;
+    /// As in `match_reply`.
+    std::uint32_t uses = 0;
     std::vector<std::uint8_t> on_disk;
     bool answered = false;
   };
