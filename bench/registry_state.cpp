@@ -72,13 +72,16 @@ struct row {
 
 class workload {
 public:
-  workload(std::uint64_t keys, layout how, eviction_factory eviction, bool with_events)
+  workload(std::uint64_t keys, layout how, eviction_factory eviction, bool with_events, bool with_history)
       : with_events_(with_events), how_(how), chains_(std::max<std::uint64_t>(1, keys / chain_keys)) {
     registry_options options;
     options.hash_seed = 7;
     options.eviction = eviction;
     if (with_events_)
       options.events = std::make_shared<events::feed>();
+    // As large as a node makes it by default.
+    if (with_history)
+      options.history = std::make_shared<lookup_history>(1024, 65536, now_);
     registry_.emplace(options);
     namespace_spec spec;
     spec.name = "bench";
@@ -306,6 +309,7 @@ int main(int argc, char** argv) {
   std::uint64_t keys = 10'000'000;
   bool json = false;
   bool with_events = false;
+  bool with_history = true;
   eviction_factory eviction = make_reuse_policy;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
@@ -315,16 +319,18 @@ int main(int argc, char** argv) {
       eviction = make_lru_policy;
     } else if (arg == "--events") {
       with_events = true;
+    } else if (arg == "--no-explain") {
+      with_history = false;
     } else if (arg == "--keys" && i + 1 < argc) {
       keys = std::strtoull(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(stderr, "usage: %s [--keys N] [--lru] [--events] [--json]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--keys N] [--lru] [--events] [--no-explain] [--json]\n", argv[0]);
       return arg == "--help" ? 0 : 2;
     }
   }
   std::vector<row> rows;
   const auto measure = [&](std::uint64_t n, layout how) {
-    rows.push_back(workload(n, how, eviction, with_events).run());
+    rows.push_back(workload(n, how, eviction, with_events, with_history).run());
     if (json)
       print_json(rows.back());
   };

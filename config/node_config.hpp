@@ -142,6 +142,8 @@ struct registry_config {
   std::uint32_t max_lease_keys = 65536;
   /// Keys of the last lookups that are recorded in `data_dir`, for `troupe whatif`; 0: none.
   std::uint64_t record_keys = 0;
+  /// Lookups that `troupe explain` can explain; 0: none.
+  std::uint32_t explain_lookups = 1024;
   /// Limits of each shard: reserved pages, and reservations of one client.
   std::uint32_t max_reserved_pages = 1048576;
   std::uint32_t max_reservations_per_owner = 4096;

@@ -382,6 +382,9 @@ void describe(Visitor& v, registry_config& c) {
   v.field("record_keys", c.record_keys, whole{0, 1073741824},
           "Keys of the last lookups that are recorded as a trace, requests.jsonl in data_dir. It contains no keys, "
           "only which of them are equal; 0: none.");
+  v.field("explain_lookups", c.explain_lookups, whole{0, 65536},
+          "The last lookups that `troupe explain` explains, with the last 64 times as many removed keys; about 1.2 kB "
+          "of memory each. 0: none.");
   v.field("max_lease_keys", c.max_lease_keys, whole{1, 1048576}, "Keys of one lease, in each shard; more are refused.");
   v.field("max_reserved_pages", c.max_reserved_pages, whole{1, 16777216},
           "Pages reserved at one time, in each shard; more are refused.");

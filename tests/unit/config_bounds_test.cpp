@@ -92,6 +92,7 @@ const std::vector<bounds> all_bounds{
     {"registry.max_leases", "0", "1", "16777216", "16777217"},
     {"registry.max_leases_per_owner", "0", "1", "16777216", "16777217"},
     {"registry.record_keys", "", "0", "1073741824", "1073741825"},
+    {"registry.explain_lookups", "", "0", "65536", "65537"},
     {"registry.max_lease_keys", "0", "1", "1048576", "1048577"},
     {"registry.max_reserved_pages", "0", "1", "16777216", "16777217"},
     {"registry.max_reservations_per_owner", "0", "1", "16777216", "16777217"},

@@ -22,7 +22,8 @@ key_space::key_space(const settings& how)
       shard_(how.shard), shard_count_(how.shard_count),
       children_hold_(coarse_clock::since_beginning(how.children_hold)), table_(limit_of(how), how.hash_seed),
       policy_(how.eviction([this](entry_index i) { return table_.hash_of(i); })), budget_(how.memory),
-      memory_(how.memory), outbox_(id_, limit_of(how), shard_count_, how.change_feed, how.describes) {
+      memory_(how.memory), outbox_(id_, limit_of(how), shard_count_, how.change_feed, how.describes),
+      history_(how.history) {
   const auto limit = limit_of(how);
   ranks_ = std::make_unique<rank_state[]>(limit);
   keys_by_live_.assign(std::size_t{limit} + 1, 0);
@@ -85,7 +86,8 @@ rank_info key_space::info_of(rank_number rank) const {
   return {rank, r.slots, r.pages, r.reserved, r.withheld};
 }
 
-void key_space::append_leading_complete(std::span<const key_digest> keys, std::vector<entry_index>& found) const {
+entry_index key_space::append_leading_complete(std::span<const key_digest> keys,
+                                               std::vector<entry_index>& found) const {
   std::array<entry_index, 512> group;
   // The first group is small, because a lookup that finds little mostly misses from the first key.
   for (std::size_t begin = 0, size = key_table::group_keys; begin < keys.size(); begin += size, size = group.size()) {
@@ -97,12 +99,15 @@ void key_space::append_leading_complete(std::span<const key_digest> keys, std::v
     found.insert(found.end(), group.begin(), group.begin() + static_cast<std::ptrdiff_t>(n));
     // An incomplete key ends the prefix.
     if (n < part.size())
-      return;
+      return group[n];
   }
+  return no_entry;
 }
 
-void key_space::append_complete(std::span<const key_digest> keys, std::vector<entry_index>& found,
-                                std::vector<std::uint8_t>& marks) const {
+entry_index key_space::append_complete(std::span<const key_digest> keys, std::vector<entry_index>& found,
+                                       std::vector<std::uint8_t>& marks) const {
+  const auto found_before = found.size();
+  auto missing = no_entry;
   std::array<entry_index, 512> group;
   for (std::size_t begin = 0; begin < keys.size(); begin += group.size()) {
     const auto part = keys.subspan(begin, std::min(group.size(), keys.size() - begin));
@@ -112,8 +117,11 @@ void key_space::append_complete(std::span<const key_digest> keys, std::vector<en
       marks.push_back(there ? 1 : 0);
       if (there)
         found.push_back(group[n]);
+      else if (found.size() - found_before == begin + n)
+        missing = group[n];
     }
   }
+  return missing;
 }
 
 bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_index>& held, std::size_t most) {
@@ -233,12 +241,12 @@ void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now
   constexpr std::uint64_t looks_in_vain = 64;
   const auto wanted = static_cast<std::uint32_t>(fresh - unused);
   const auto looks = static_cast<std::uint32_t>(wanted + looks_in_vain);
-  const auto freed = evict({rank, wanted, looks, true}, now).slots;
+  const auto freed = evict({rank, wanted, looks, true, key_event::evicted_for_index}, now).slots;
   if (freed >= wanted)
     return;
   // Awaited keys are evicted rather than refusing the request.
   round_.takes_awaited = true;
-  evict({rank, wanted - static_cast<std::uint32_t>(freed), looks, true}, now);
+  evict({rank, wanted - static_cast<std::uint32_t>(freed), looks, true, key_event::evicted_for_index}, now);
   round_.takes_awaited = false;
 }
 
@@ -313,7 +321,7 @@ void key_space::note_childless(entry_index i, bool was_evicted) {
   }
   await_no_more(e);
   policy_->freed(i);
-  freed_ = true;
+  round_.freed = true;
 }
 
 void key_space::await_no_more(key_entry& e) noexcept {
@@ -452,6 +460,8 @@ entry_index key_space::clear(rank_number rank, entry_index from, std::uint32_t m
   for (std::uint32_t looks = 0; looks < most && i < table_.end(); ++looks, ++i)
     for (const auto r : ranks())
       if ((rank == all_ranks || rank == r) && table_.page(i, r).live()) {
+        if (history_)
+          history_->note(id_, table_.entry(i).key, key_event::erased, r);
         invalidate(i, r, now, false);
         ++pages;
       }

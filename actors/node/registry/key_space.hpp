@@ -3,6 +3,7 @@
 #include "actors/node/eviction/eviction_policy.hpp"
 #include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/registry/key_table.hpp"
+#include "actors/node/registry/lookup_history.hpp"
 #include "actors/node/registry/registry_outbox.hpp"
 #include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"
@@ -61,6 +62,8 @@ public:
     /// Null means no limit.
     shared_budget memory{};
     eviction_factory eviction = make_lru_policy;
+    /// Where evictions are noted; null if they are not.
+    std::shared_ptr<lookup_history> history{};
   };
 
   explicit key_space(const settings& how);
@@ -108,12 +111,14 @@ public:
 
   bool complete(entry_index i) const noexcept { return table_.entry(i).live == complete_at_; }
 
-  /// Appends the entries of the leading complete keys.
-  void append_leading_complete(std::span<const key_digest> keys, std::vector<entry_index>& found) const;
+  /// Appends the entries of the leading complete keys. Returns the entry of the key behind them; `no_entry` if it has
+  /// none, or if all are complete.
+  entry_index append_leading_complete(std::span<const key_digest> keys, std::vector<entry_index>& found) const;
 
-  /// Appends the entries of all complete keys, and one mark for each key: 1 if it is complete.
-  void append_complete(std::span<const key_digest> keys, std::vector<entry_index>& found,
-                       std::vector<std::uint8_t>& marks) const;
+  /// Appends the entries of all complete keys, and one mark for each key: 1 if it is complete. Returns the entry of the
+  /// first other key; `no_entry` if it has none, or if all are complete.
+  entry_index append_complete(std::span<const key_digest> keys, std::vector<entry_index>& found,
+                              std::vector<std::uint8_t>& marks) const;
 
   /// Adds a lease to those entries that `held` does not list yet, and lists them. Returns false, with nothing changed,
   /// if `held` would grow beyond `most`.
@@ -235,6 +240,8 @@ public:
     std::uint32_t wanted = 0;
     std::uint32_t most_looks = 0;
     bool force = false;
+    /// The reason, for explanations.
+    key_event why = key_event::evicted;
   };
 
   /// Evicts until `wanted` slots of the rank are released, `most_looks` keys were examined, or no key can be evicted.
@@ -284,6 +291,9 @@ public:
   std::uint64_t withheld_slots() const noexcept;
   std::uint64_t evicted_keys() const noexcept { return evicted_keys_; }
   std::uint64_t evict_first_keys() const noexcept { return evict_first_keys_; }
+
+  /// How many of these complete keys were fetched from another node, and not leased since.
+  std::uint32_t count_awaited(std::span<const entry_index> entries, coarse_time now) const noexcept;
 
   /// Counts a lookup of `asked` keys that found `found` of them.
   void count_lookup(std::uint64_t asked, std::uint64_t found) noexcept {
@@ -350,6 +360,10 @@ private:
     bool takes_awaited = false;
     /// While a key is being removed.
     bool evicting = false;
+    /// Whether a key that awaited children was passed to `policy_->freed`, to be evicted next.
+    bool freed = false;
+    /// Whether keys were ever fetched from another node, so that some may be awaited.
+    bool may_await = false;
     /// When the first of the examined keys is neither protected nor held by its children any more.
     coarse_time first_unprotected = coarse_never;
   };
@@ -370,7 +384,7 @@ private:
   /// Notes when the entry was held back, and when another check may have another result.
   void hold_back(entry_index i, hold by, coarse_time now) noexcept;
   bool make_live(entry_index i, rank_number rank, slot_ref where);
-  std::uint32_t remove_key(entry_index i, rank_number rank);
+  std::uint32_t remove_key(entry_index i, const eviction& what, lookup_history::batch& notes);
   void unpublish(entry_index i, rank_number rank, leave_reason why);
   void release_withheld(entry_index i);
   void withhold_until(const withheld_slot& what);
@@ -407,6 +421,7 @@ private:
   /// Whether new keys may take new memory; `make_room` decides it for the current request.
   bool may_grow_ = true;
   outbox_collector outbox_;
+  std::shared_ptr<lookup_history> history_;
   /// Slots that wait for the last lease of a key.
   std::unordered_map<entry_index, std::vector<withheld_slot>> withheld_;
   /// Slots that wait for time alone: a heap with the earliest first.
@@ -429,8 +444,6 @@ private:
 
   /// Entries with `awaits_children`.
   std::uint64_t awaiting_children_ = 0;
-  /// Whether one of them was passed to `policy_->freed`, to be evicted next.
-  bool freed_ = false;
   eviction_round round_;
 };
 

@@ -45,6 +45,7 @@ void key_space::inserted(std::span<const entry_index> entries) {
 
 void key_space::fetched(std::span<const entry_index> entries, bool as_transient, coarse_time now, coarse_time until) {
   policy_->fetched(entries);
+  round_.may_await = round_.may_await || !entries.empty();
   for (const auto i : entries) {
     auto& e = table_.entry(i);
     e.transient = as_transient;
@@ -52,6 +53,13 @@ void key_space::fetched(std::span<const entry_index> entries, bool as_transient,
     if (e.leases == 0 && !e.is_protected(now))
       e.await(until);
   }
+}
+
+std::uint32_t key_space::count_awaited(std::span<const entry_index> entries, coarse_time now) const noexcept {
+  if (!round_.may_await)
+    return 0;
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(entries, [&](entry_index i) { return table_.entry(i).is_awaited(now); }));
 }
 
 // -- other groups of layers -------------------------------------------------------------------------------------------
@@ -138,8 +146,9 @@ void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
     round_.first_unprotected = std::min<coarse_time>(round_.first_unprotected, e.protected_until);
 }
 
-std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
+std::uint32_t key_space::remove_key(entry_index i, const eviction& what, lookup_history::batch& notes) {
   std::uint32_t freed = 0;
+  notes.add(table_.entry(i).key, table_.entry(i).evict_first ? key_event::evicted_copy : what.why);
   if (group_changes_)
     group_changes_->evicted.push_back(table_.entry(i).key);
   round_.evicting = true;
@@ -150,7 +159,7 @@ std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
     unpublish(i, rank, leave_reason::evicted);
     // No rest is needed: the key is not protected, so every client that received the slot has had the promised time.
     outbox_.release(rank, cell.where());
-    if (rank == wanted_rank)
+    if (rank == what.rank)
       ++freed;
   }
   ++evicted_keys_;
@@ -188,7 +197,8 @@ void key_space::drain_into(registry_outbox& out) {
 }
 
 evict_reply key_space::evict(const eviction& what, coarse_time now) {
-  const auto [rank, wanted, most_looks, force] = what;
+  const auto wanted = what.wanted;
+  const auto most_looks = what.most_looks;
   evict_reply reply;
   if (policy_->size() == 0)
     return reply;
@@ -198,9 +208,10 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
   round_.exhausted = false;
   reply.more = true;
   std::array<entry_index, key_table::group_keys> group;
+  lookup_history::batch notes(history_.get(), id_, what.rank);
   for (std::uint32_t looks = 0; reply.slots < wanted && looks < most_looks;) {
     // Parents wait for messages from other shards. More eviction now would take younger keys in their place.
-    if (!force && shard_count_ > 1 && awaiting_children_ > std::uint64_t{wanted} + most_awaiting)
+    if (!what.force && shard_count_ > 1 && awaiting_children_ > std::uint64_t{wanted} + most_awaiting)
       break;
     const auto room = std::min<std::size_t>({group.size(), most_looks - looks, wanted - reply.slots});
     const auto n = policy_->propose(std::span(group).first(room));
@@ -214,13 +225,13 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
       // because children are checked here.
       const auto held = held_by(group[c], now);
       if (held == hold::none) {
-        freed_ = false;
+        round_.freed = false;
         // An ordinary key could be evicted, so awaited keys are safe again.
         round_.takes_awaited = round_.takes_awaited && table_.entry(group[c]).is_awaited(now);
-        reply.slots += remove_key(group[c], rank);
+        reply.slots += remove_key(group[c], what, notes);
         round_.in_vain = 0;
         // Its parent is evicted before the rest of the group.
-        if (freed_) {
+        if (round_.freed) {
           ++looks;
           break;
         }

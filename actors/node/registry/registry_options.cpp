@@ -46,4 +46,16 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   return out;
 }
 
+std::vector<std::shared_ptr<lookup_history>> histories_of(const config::node_config& config, timestamp began) {
+  // A lookup that misses is explained by the removal of one of the keys that its client saved before.
+  constexpr std::uint32_t events_per_lookup = 64;
+  std::vector<std::shared_ptr<lookup_history>> out;
+  const auto lookups = config.registry.explain_lookups;
+  const auto events = lookups * events_per_lookup / config.registry.shards;
+  // A lookup has a part in each shard; an event concerns one of them.
+  for (std::uint32_t shard = 0; lookups > 0 && shard < config.registry.shards; ++shard)
+    out.push_back(std::make_shared<lookup_history>(lookups, events, began));
+  return out;
+}
+
 } // namespace troupe

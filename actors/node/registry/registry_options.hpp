@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/eviction/lru_policy.hpp"
+#include "actors/node/registry/lookup_history.hpp"
 #include "actors/node/registry/request_recorder.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 namespace troupe::config {
 struct node_config;
@@ -87,6 +89,8 @@ struct registry_options {
   std::shared_ptr<node_condition> condition{};
   /// Receives lookups, and the parents that saves name; null if no trace is wanted.
   std::shared_ptr<request_recorder> recorder{};
+  /// Receives the lookups of this shard, and what explains their misses; null if nothing is to be explained.
+  std::shared_ptr<lookup_history> history{};
   /// Which pages are in memory; null if unknown.
   std::shared_ptr<const page_residence> residence{};
   /// Receives what is to be published about keys; null if the node publishes no events.
@@ -99,5 +103,8 @@ eviction_factory eviction_named(std::string_view name);
 /// Options of one shard of a node with this config. The caller adds what the shards share: a store, their memory
 /// budget, a hash seed.
 registry_options options_for_shard(const config::node_config& config, std::uint32_t shard);
+
+/// The histories of a node's shards, which together remember what the config asks for; none if it asks for none.
+std::vector<std::shared_ptr<lookup_history>> histories_of(const config::node_config& config, timestamp began);
 
 } // namespace troupe

@@ -60,6 +60,8 @@ result<evict_reply> registry_state::evict(const evict_request& request, timestam
     reply.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(unseen, request.wanted));
     reply.more = true;
   } else {
+    if (auto* const history = namespaces_.history())
+      history->advance(now);
     const auto looks = std::min<std::uint64_t>(std::uint64_t{4} * request.wanted + 64, options().max_eviction_looks);
     reply = keys.evict({request.rank, request.wanted, static_cast<std::uint32_t>(looks), request.force},
                        namespaces_.clock().now(now));
@@ -82,6 +84,8 @@ void registry_state::account() {
 }
 
 bool registry_state::tick(timestamp now) {
+  if (auto* const history = namespaces_.history())
+    history->advance(now);
   account();
   descriptions_.look_at_tiers();
   std::size_t left = options().tick_work;
@@ -141,6 +145,8 @@ registry_stats registry_state::stats() const {
   s.expired_reservations = writes_.expired();
   s.refused = namespaces_.refused();
   s.resident_bytes += leases_.resident_bytes() + writes_.resident_bytes();
+  if (const auto* const history = namespaces_.history())
+    s.resident_bytes += history->resident_bytes();
   return s;
 }
 

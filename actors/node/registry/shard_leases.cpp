@@ -204,14 +204,27 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
     return namespaces_.refuse(std::move(*bad));
   used_.clear();
   match_reply reply;
+  auto missing = no_entry;
   if (request.each) {
     reply.found.items.reserve(request.keys.size());
-    namespaces_.at(*ns).append_complete(request.keys.items, used_, reply.found.items);
+    missing = namespaces_.at(*ns).append_complete(request.keys.items, used_, reply.found.items);
   } else
-    namespaces_.at(*ns).append_leading_complete(request.keys.items, used_);
+    missing = namespaces_.at(*ns).append_leading_complete(request.keys.items, used_);
+  // Lookups of other nodes are no requests of this one, and these explain them.
+  auto* const history = request.by_peer ? nullptr : namespaces_.history();
+  lookup_part part;
+  if (history != nullptr) {
+    const auto& marks = reply.found.items;
+    const auto at = request.each ? static_cast<std::size_t>(std::ranges::find(marks, 0) - marks.begin()) : used_.size();
+    part = part_of(namespaces_.at(*ns), request, at, missing, now);
+  }
   const auto uses = take_lease(*ns, request.lease, request.lease_for, request.bounds, used_, now);
-  if (!uses)
+  if (!uses) {
+    part.refused = uses.error().code;
+    if (history != nullptr)
+      history->record(part);
     return namespaces_.refuse(uses.error());
+  }
   namespaces_.at(*ns).count_lookup(request.keys.size(), used_.size());
   // A lookup of each key is one of several, for groups of layers, so it is no request of a recorded trace.
   if (!request.each) {
@@ -223,7 +236,44 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   reply.uses = *uses;
   if (request.report_on_disk)
     reply.on_disk = on_disk(*ns, used_);
+  if (history != nullptr) {
+    part.tiers_known = reply.on_disk.size() == used_.size();
+    part.on_disk = static_cast<std::uint32_t>(std::ranges::count(reply.on_disk.items, std::uint8_t{1}));
+    history->record(part);
+  }
   return reply;
+}
+
+lookup_part shard_leases::part_of(const key_space& ns, const match_request& request, std::size_t at,
+                                  entry_index missing, timestamp now) const {
+  lookup_part out{.at = now, .name = request.lease, .ns = request.ns, .shard = namespaces_.options().shard};
+  out.asked = static_cast<std::uint32_t>(request.keys.size());
+  out.found = static_cast<std::uint32_t>(used_.size());
+  out.kept = out.found;
+  out.each = request.each;
+  out.fetched = ns.count_awaited(used_, namespaces_.clock().now(now));
+  if (!request.keys.empty())
+    out.first = request.keys[0];
+  if (at >= request.keys.size())
+    return out;
+  out.missing = request.keys[at];
+  out.state = missing_state::absent;
+  if (missing == no_entry)
+    return out;
+  const auto& entry = ns.table().entry(missing);
+  if (entry.live == 0) {
+    out.state = entry.reserved > 0 ? missing_state::being_saved : missing_state::absent;
+    return out;
+  }
+  out.state = missing_state::incomplete;
+  out.ranks_with_page = entry.live;
+  for (const auto rank : ns.ranks())
+    if (const auto cell = ns.table().page(missing, rank); !cell.live()) {
+      out.rank = rank;
+      out.rank_being_written = cell.reserved();
+      break;
+    }
+  return out;
 }
 
 void shard_leases::count_match(std::uint32_t number, const match_request& request, timestamp now) {
@@ -397,8 +447,11 @@ result<void> shard_leases::release(const release_request& request, timestamp now
     return {};
   }
   if (request.uses != 0) {
-    if (request.uses == l.uses)
-      trim_last_use(*number, request.keep);
+    if (request.uses != l.uses)
+      return {};
+    if (auto* const history = namespaces_.history())
+      history->trim(request.lease, request.keep);
+    trim_last_use(*number, request.keep);
     return {};
   }
   if (request.keep == 0 && !request.kept_there.empty())

@@ -71,6 +71,10 @@ private:
   void count_match(std::uint32_t number, const match_request& request, timestamp now);
   /// Passes a lookup to the recorder.
   void record(const key_space& ns, const match_request& request, timestamp now);
+  /// What the history stores of a lookup that found the entries of `used_` and has not leased them yet. `at` and
+  /// `missing` are the position of its first missing key, and the entry of that key, if it has one.
+  lookup_part part_of(const key_space& ns, const match_request& request, std::size_t at, entry_index missing,
+                      timestamp now) const;
   std::optional<error> check_lookup(std::uint32_t ns, const ticket& lease, duration lease_for,
                                     std::span<const key_digest> keys, timestamp now);
   std::optional<error> check_same_lease(std::uint32_t ns, const ticket& name, timestamp now);

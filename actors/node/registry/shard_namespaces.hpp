@@ -34,6 +34,8 @@ public:
   explicit shard_namespaces(const registry_options& options) : options_(options) {}
 
   const registry_options& options() const noexcept { return options_; }
+  /// Where lookups and key events are recorded; null if they are not.
+  lookup_history* history() const noexcept { return options_.history.get(); }
   coarse_clock& clock() noexcept { return clock_; }
   const coarse_clock& clock() const noexcept { return clock_; }
 

@@ -27,7 +27,15 @@ void shard_writes::end_page(reserved_page_number number, errc code, coarse_time 
   if (!r.answers.empty())
     r.answers[page.answer] = answered(code);
   reservations_.remove_page(number);
-  namespaces_.at(r.name.ns).unreserve(page.entry, r.name.rank, page.where, until);
+  auto& ns = namespaces_.at(r.name.ns);
+  note(ns, ns.table().entry(page.entry).key, code == errc::full ? key_event::save_without_slot : key_event::save_ended,
+       r.name.rank);
+  ns.unreserve(page.entry, r.name.rank, page.where, until);
+}
+
+void shard_writes::note(const key_space& ns, const key_digest& key, key_event what, rank_number rank) const {
+  if (auto* const history = namespaces_.history())
+    history->note(ns.id(), key, what, rank);
 }
 
 void shard_writes::end_shared(reserved_page_number number, coarse_time until) {
@@ -97,6 +105,16 @@ void shard_writes::end_due(timestamp now, std::size_t& left) {
       break;
     expire_shared(*page);
   }
+}
+
+void shard_writes::note_refused(const key_space& ns, std::span<const key_digest> keys, key_event what,
+                                rank_number rank) const {
+  if (namespaces_.history() == nullptr)
+    return;
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    if (const auto entry = ns.table().refresh(found_[i], keys[i]);
+        entry == no_entry || !ns.table().page(entry, rank).live())
+      note(ns, keys[i], what, rank);
 }
 
 // -- checks ---------------------------------------------------------------------------------------------------------
@@ -193,6 +211,7 @@ result<reserve_plan> shard_writes::only_stored(const found_namespace& ns, const 
                                                timestamp now) {
   found_.resize(request.keys.size());
   ns.keys.table().find(request.keys.items, found_);
+  note_refused(ns.keys, request.keys.items, key_event::save_refused, request.rank);
   reserve_plan plan;
   used_.clear();
   for (const auto entry : found_) {
@@ -258,8 +277,10 @@ result<reserve_plan> shard_writes::begin(const found_namespace& ns, const slot_r
     fresh += cell.live() || cell.reserved() ? 0 : 1;
   }
   if (fresh > 0)
-    if (auto full = check_limits(fresh, request.name.ticket.owner))
+    if (auto full = check_limits(fresh, request.name.ticket.owner)) {
+      note_refused(keys, request.keys, key_event::save_over_limit, request.name.rank);
       return namespaces_.refuse(std::move(*full));
+    }
   keys.make_room(fresh, request.name.rank, namespaces_.clock().now(now));
   reserve_plan plan;
   const auto number = mark(keys, request, now, plan.reply.results.items);
@@ -292,6 +313,7 @@ std::optional<reservation_number> shard_writes::mark(key_space& ns, const slot_r
     const auto entry = ns.find_or_admit(keys[i], found_[i]);
     if (entry == no_entry) {
       answers[i] = answered(errc::full);
+      note(ns, keys[i], key_event::save_without_entry, rank);
       continue;
     }
     found_[i] = entry;

@@ -170,6 +170,10 @@ private:
   void end_reservation(reservation_number number);
   void expire_reservation(reservation_number number);
   void close_if_ended(reservation_number number);
+  /// Notes what happened to the key, where such events are recorded.
+  void note(const key_space& ns, const key_digest& key, key_event what, rank_number rank) const;
+  /// Notes the keys of which the rank has no page; `found_` has their entries.
+  void note_refused(const key_space& ns, std::span<const key_digest> keys, key_event what, rank_number rank) const;
 
   /// Finds the entries of the pages' keys: one each in `found_`. Refuses an invalid request.
   result<found_namespace> find_written(const namespace_id& id, rank_number rank, std::span<const page_ref> pages);
@@ -181,7 +185,7 @@ private:
   errc confirm_page(key_space& ns, rank_number rank, const page_ref& page, entry_index entry, timestamp now);
   errc reclaim_slot(key_space& ns, rank_number rank, slot_number slot, timestamp now);
   /// Records that `inserted_` have their first page, and that all of `used_` were written, in prefix order.
-  void note_written(key_space& ns, page_origin origin, timestamp now);
+  void note_written(key_space& ns, rank_number rank, page_origin origin, timestamp now);
 
   shard_namespaces& namespaces_;
   reservation_table reservations_;

@@ -22,6 +22,15 @@ std::vector<config::problem> faults_of_numa_nodes(const config::node_config& opt
   return out;
 }
 
+io::huge_page_choice huge_page_choice_of(const config::node_config& options) noexcept {
+  const auto& wanted = options.memory.huge_pages;
+  if (wanted == "2 MiB")
+    return io::huge_page_choice::two_mib;
+  if (wanted == "1 GiB")
+    return io::huge_page_choice::one_gib;
+  return wanted == "off" ? io::huge_page_choice::off : io::huge_page_choice::automatic;
+}
+
 const io::huge_page_kind& huge_pages_for(const config::node_config& options) noexcept {
   return options.memory.huge_pages == "1 GiB" ? io::one_gib_pages : io::two_mib_pages;
 }

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/host_memory.hpp"
 #include "config/node_config.hpp"
+#include "io/memory/arena.hpp"
 #include "io/memory/huge_pages.hpp"
 #include "io/memory/numa.hpp"
 
@@ -18,6 +19,9 @@ std::vector<config::problem> faults_of_numa_nodes(const config::node_config& opt
 
 /// The kind of huge pages that the config requires or prefers.
 const io::huge_page_kind& huge_pages_for(const config::node_config& options) noexcept;
+
+/// `memory.huge_pages`, as the arena takes it.
+io::huge_page_choice huge_page_choice_of(const config::node_config& options) noexcept;
 
 /// Config errors, by key, about memory that can never be allocated. `bound`: the ordinary memory there is; `huge`: the
 /// limits on huge pages for this process, used or not.

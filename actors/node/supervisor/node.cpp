@@ -213,14 +213,6 @@ caf::result<attach_reply> node::make_and_admit(const attach_request& wanted, con
   return promise;
 }
 
-void node::note_failed(const attach_request& wanted, const error& why) {
-  const bool is_of_node = why.code == errc::io_error || why.code == errc::no_space || why.code == errc::no_memory ||
-                          why.code == errc::unsupported;
-  if (is_of_node && failed_attachments_.tell(clock().now()))
-    log::get("node")->warn("client not attached: '{}' (process {}): {}", wanted.client_name, wanted.process,
-                           to_string(why));
-}
-
 void node::adopt(const served_namespace& made) {
   if (state_.index_of(made.spec.id()))
     return; // two clients requested it
@@ -282,8 +274,9 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
               .ends_itself = from.ends_itself,
               .is_node = !wanted.cluster.empty(),
               .name = wanted.client_name,
-              .process_id = from.number};
-  attached.since = clock().now();
+              .process_id = from.number,
+              .since = clock().now()};
+  children_.clients->attached(arrived->owner, wanted.client_name);
   const auto& ns = children_.served[arrived->ns];
   attach_reply reply{.owner = arrived->owner, .node_name = options_->node_name};
   reply.wants_descriptions = options_->events.publishes();
@@ -411,6 +404,7 @@ void node::release_disconnected() {
     // The proxies end first, so that later messages of the client are not delivered. A message that a proxy has already
     // forwarded may still arrive after the notice of disconnection: an io worker remembers disconnected clients, and at
     // a shard such a hold expires.
+    children_.clients->disconnected(gone.owner);
     const auto left = clients_.extract(gone.owner);
     auto& was = left.mapped();
     demonitor(was.handle.address());

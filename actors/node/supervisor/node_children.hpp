@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/supervisor/client_names.hpp"
 #include "base/namespace_spec.hpp"
 #include "io/memory/extent_source.hpp"
 #include "io/remote_memory.hpp"
@@ -55,6 +56,8 @@ public:
   std::shared_ptr<io::extent_source> extents;
   /// Moves pages between that memory and clients on other hosts; null if there are no such clients.
   std::shared_ptr<io::remote_mover> mover;
+  /// Never null.
+  std::shared_ptr<client_names> clients = std::make_shared<client_names>();
 
   void add(node_child x) { all_.push_back(std::move(x)); }
   void add_shard(const registry_actor& x);

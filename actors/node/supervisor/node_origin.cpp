@@ -1,5 +1,6 @@
 #include "actors/node/supervisor/node.hpp"
 #include "actors/support/listeners/handshake_name.hpp"
+#include "base/log.hpp"
 #include "io/memory/arena_name.hpp"
 
 #include <cerrno>
@@ -79,6 +80,14 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
   out.arena = std::move(*arena);
   out.handover = local->handover;
   return out;
+}
+
+void node::note_failed(const attach_request& wanted, const error& why) {
+  const bool is_of_node = why.code == errc::io_error || why.code == errc::no_space || why.code == errc::no_memory ||
+                          why.code == errc::unsupported;
+  if (is_of_node && failed_attachments_.tell(clock().now()))
+    log::get("node")->warn("client not attached: '{}' (process {}): {}", wanted.client_name, wanted.process,
+                           to_string(why));
 }
 
 node_watch::places node::places_of_clients() const {

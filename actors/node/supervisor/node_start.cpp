@@ -54,14 +54,6 @@ allocator_actor spawn_allocator(caf::actor_system& system, const config::node_co
 // The config is validated before there is an allocator, so its constant must match.
 static_assert(config::memory_per_slot == allocator_state::bytes_per_slot + sizeof(generation_number) + 1);
 
-io::huge_page_choice choice_of(const std::string& huge_pages) {
-  if (huge_pages == "2 MiB")
-    return io::huge_page_choice::two_mib;
-  if (huge_pages == "1 GiB")
-    return io::huge_page_choice::one_gib;
-  return huge_pages == "off" ? io::huge_page_choice::off : io::huge_page_choice::automatic;
-}
-
 /// Allocates the configured memory for pages.
 result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& options) {
   std::uint64_t largest = 0;
@@ -82,7 +74,7 @@ result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& op
   if (!shared_name)
     return tl::unexpected<error>(shared_name.error());
   auto memory = io::arena::create(
-      {options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes), *shared_name});
+      {options.memory.bytes, *extent_bytes, huge_page_choice_of(options), *std::move(nodes), *shared_name});
   if (!memory)
     return tl::unexpected<error>(memory.error());
   // Checked before any of the memory is used: the kernel would kill the node otherwise.
@@ -356,6 +348,8 @@ struct opened_node {
   std::shared_ptr<store::metadata_store> store{};
   /// Null where lookups are not recorded.
   std::shared_ptr<request_recorder> recorder{};
+  /// One for each shard; empty where lookups are not kept.
+  std::vector<std::shared_ptr<lookup_history>> lookups{};
   /// Null where no events are published.
   std::shared_ptr<events::feed> events{};
 };
@@ -392,6 +386,7 @@ result<opened_node> open_node(const config::node_config& options) {
   out.store = std::move(*store);
   if (options.registry.record_keys > 0)
     out.recorder = std::make_shared<request_recorder>(options.registry.record_keys);
+  out.lookups = histories_of(options, std::chrono::steady_clock::now());
   return out;
 }
 
@@ -409,6 +404,8 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
     wanted.condition = from.condition;
     wanted.residence = from.residence;
     wanted.recorder = from.recorder;
+    if (!from.lookups.empty())
+      wanted.history = from.lookups[shard];
     wanted.events = from.events;
     out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, from.store));
   }
@@ -546,6 +543,8 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   static_cast<node_protocols&>(services) = std::move(protocols);
   services.opened = std::move(opened->description);
   services.latencies = latencies;
+  services.lookups.assign(opened->lookups.begin(), opened->lookups.end());
+  services.clients = children.clients;
   begun.supervisor =
       spawn_actor<node>(system, shared_options, children, watch_process,
                         node_watch(opened->condition, opened->memory, opened->gate, opened->extents), services.peers);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "actors/node/namespaces/namespace_names.hpp"
+#include "actors/node/registry/lookup_history.hpp"
+#include "actors/node/supervisor/client_names.hpp"
 #include "actors/node/supervisor/trace_file.hpp"
 #include "actors/support/listeners/connected_peers.hpp"
 #include "actors/support/listeners/node_roles.hpp"
@@ -78,6 +80,10 @@ struct node_services : node_protocols {
   /// The arena.
   std::shared_ptr<io::extent_source> extents;
   opened_parts opened;
+  /// The last lookups, one history for each shard; empty where they are not kept.
+  std::vector<std::shared_ptr<const lookup_history>> lookups;
+  /// The names of clients, attached or not any more. Never null.
+  std::shared_ptr<client_names> clients = std::make_shared<client_names>();
   /// The latencies of requests, as counted by the metrics actor.
   std::shared_ptr<const request_latencies> latencies;
   /// The roles of the peers that are connected.

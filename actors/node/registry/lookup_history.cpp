@@ -1,0 +1,80 @@
+#include "actors/node/registry/lookup_history.hpp"
+
+#include <unordered_map>
+
+namespace troupe {
+
+namespace {
+
+bool passes(const lookup_part& x, const lookup_filter& wanted) {
+  if (!wanted.ns.is_null() && x.ns != wanted.ns)
+    return false;
+  if (wanted.name && x.name != *wanted.name)
+    return false;
+  return wanted.owners.empty() || std::ranges::find(wanted.owners, x.name.owner) != wanted.owners.end();
+}
+
+} // namespace
+
+lookup_history::lookup_history(std::uint32_t lookups_most, std::uint32_t events_most, timestamp began)
+    : began_(began), lookups_(std::max(lookups_most, 1U)), events_(std::max(events_most, 1U)) {}
+
+void lookup_history::record(const lookup_part& x) {
+  advance(x.at);
+  const std::lock_guard guard(mutex_);
+  ++lookup_count_;
+  auto& stored = lookup_at(0);
+  stored = x;
+  stored.events_before = event_count_;
+}
+
+void lookup_history::trim(const ticket& name, std::uint32_t kept) {
+  const std::lock_guard guard(mutex_);
+  for (std::uint64_t age = 0; age < stored_lookups(); ++age)
+    if (auto& x = lookup_at(age); x.name == name) {
+      x.kept = std::min(kept, x.found);
+      return;
+    }
+}
+
+lookup_history::view lookup_history::read(const lookup_filter& wanted, std::size_t most) const {
+  view out;
+  const std::lock_guard guard(mutex_);
+  for (std::uint64_t age = 0; age < stored_lookups() && out.parts.size() < most; ++age)
+    if (const auto& x = lookup_at(age); passes(x, wanted))
+      out.parts.push_back({x, std::nullopt, std::nullopt});
+  explain(out.parts);
+  out.events = event_count_;
+  out.events_since = event_count_ > events_.size() ? time_of(event_at(first_event())) : began_;
+  return out;
+}
+
+void lookup_history::explain(std::vector<explained_part>& parts) const {
+  std::unordered_multimap<std::uint64_t, explained_part*> wanted;
+  for (auto& x : parts)
+    if (x.part.state != missing_state::none)
+      wanted.emplace(fingerprint_of(x.part.ns, x.part.missing), &x);
+  if (wanted.empty())
+    return;
+  for (auto number = first_event(); number < event_count_; ++number) {
+    const auto& event = event_at(number);
+    const auto [first, last] = wanted.equal_range(event.fingerprint);
+    for (auto i = first; i != last; ++i) {
+      auto& x = *i->second;
+      const key_note note{time_of(event), event.rank, event.what};
+      if (number < x.part.events_before) {
+        // A key that was fetched and is missing was removed since, which is an event of its own.
+        if (event.what != key_event::fetched)
+          x.before = note;
+      } else if (event.what == key_event::fetched && !x.arrived) {
+        x.arrived = note;
+      }
+    }
+  }
+}
+
+std::uint64_t lookup_history::resident_bytes() const noexcept {
+  return lookups_.capacity() * sizeof(lookup_part) + events_.capacity() * sizeof(stored_event);
+}
+
+} // namespace troupe
