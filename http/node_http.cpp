@@ -3,6 +3,7 @@
 #include "actors/node/metrics/exposition.hpp"
 #include "actors/support/ask.hpp"
 #include "http/admin.hpp"
+#include "http/explain/explain_routes.hpp"
 #include "http/handshake/handshake.hpp"
 #include "http/hf3fs/hf3fs.hpp"
 #include "http/native/native.hpp"
@@ -185,8 +186,12 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   auto native_options = options_of_native(config, services.key_secret, counts);
   if (!config.cluster.name.empty())
     native_options.cluster = cluster_stats_of(system, services.node);
+  native_options.name_caller = [clients = services.clients](owner_id owner, const std::string& name) {
+    clients->called(owner, name);
+  };
   native::add_routes(routes, service, native_options);
   node_status::add_routes(routes, live_status);
+  explain::add_routes(routes, explain::explain_service::make(services, service));
   page::add_routes(routes);
   const auto slot_options = options_of_slots(config, services.key_secret, counts);
   if (config.hf3fs.vllm)

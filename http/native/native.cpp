@@ -249,6 +249,8 @@ void match(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   with_body(api, r, reply, read_match, [api, reply, who = r.who()](const namespace_id& ns, keys_body x) {
     const auto lease = name_of(api, *who, x.held.name);
+    if (api->options.name_caller)
+      api->options.name_caller(lease.in_registry.owner, who->name);
     const auto text = [named = lease.named](std::uint32_t matched) {
       auto out = ticket_front("lease", named) + "\"matched\":";
       append_json(out, std::uint64_t{matched});

@@ -41,6 +41,8 @@ struct options {
   std::shared_ptr<item_counts> counts;
   /// The state of the cluster as the node sees it; not set: there is none. `then` may be called in any thread.
   std::function<void(std::function<void(result<cluster_stats>)> then)> cluster;
+  /// Notified of the name of a caller that looks up keys, and of the owner of its leases; not set: nothing wants it.
+  std::function<void(owner_id owner, const std::string& name)> name_caller;
 };
 
 /// Adds Troupe's own API, `/v1/…`, and its description, `/openapi.json`. See docs/http-api.md.

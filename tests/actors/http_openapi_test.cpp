@@ -1,4 +1,5 @@
 #include "http/admin.hpp"
+#include "http/explain/explain_routes.hpp"
 #include "http/handshake/handshake.hpp"
 #include "http/native/native.hpp"
 #include "http/status/status_routes.hpp"
@@ -47,6 +48,19 @@ void collect_references(const json& x, std::set<std::string>& out) {
       collect_references(child, out);
 }
 
+template <class Routes>
+void check_described(const Routes& routes, const std::map<std::string, json>& described,
+                     std::set<std::string>& served) {
+  for (const auto& x : routes) {
+    const auto name = lower(to_string(x.method)) + " " + std::string{x.pattern};
+    INFO(name);
+    served.insert(name);
+    REQUIRE(described.contains(name));
+    CHECK(described.at(name).at("operationId") == x.name);
+    CHECK(described.at(name).at("x-role") == to_string(x.needs));
+  }
+}
+
 } // namespace
 
 TEST_CASE("The OpenAPI description lists every route and every listed route exists", "[http][openapi]") {
@@ -54,30 +68,10 @@ TEST_CASE("The OpenAPI description lists every route and every listed route exis
   CHECK(document.at("openapi").get<std::string>().starts_with("3."));
   const auto described = described_operations(document);
   std::set<std::string> served;
-  for (const auto& x : http::native::described_routes()) {
-    const auto name = lower(to_string(x.method)) + " " + std::string{x.pattern};
-    INFO(name);
-    served.insert(name);
-    REQUIRE(described.contains(name));
-    CHECK(described.at(name).at("operationId") == x.name);
-    CHECK(described.at(name).at("x-role") == to_string(x.needs));
-  }
-  for (const auto& x : http::handshake::described_routes()) {
-    const auto name = lower(to_string(x.method)) + " " + std::string{x.pattern};
-    INFO(name);
-    served.insert(name);
-    REQUIRE(described.contains(name));
-    CHECK(described.at(name).at("operationId") == x.name);
-    CHECK(described.at(name).at("x-role") == to_string(x.needs));
-  }
-  for (const auto& x : http::node_status::described_routes()) {
-    const auto name = lower(to_string(x.method)) + " " + std::string{x.pattern};
-    INFO(name);
-    served.insert(name);
-    REQUIRE(described.contains(name));
-    CHECK(described.at(name).at("operationId") == x.name);
-    CHECK(described.at(name).at("x-role") == to_string(x.needs));
-  }
+  check_described(http::native::described_routes(), described, served);
+  check_described(http::handshake::described_routes(), described, served);
+  check_described(http::node_status::described_routes(), described, served);
+  check_described(http::explain::described_routes(), described, served);
   for (const auto* x : {"get /health", "get /ready", "get /version", "get /metrics"}) {
     INFO(x);
     served.insert(x);
@@ -95,6 +89,7 @@ TEST_CASE("The OpenAPI description lists every route and every listed route exis
   caf::actor_system system(options);
   http::handshake::add_routes(routes, system, directory_actor{}, {4096, std::chrono::seconds(60), true});
   http::node_status::add_routes(routes, nullptr);
+  http::explain::add_routes(routes, nullptr);
   http::add_admin_routes(routes, {});
   REQUIRE(routes.check());
   http::route_match found;
@@ -134,7 +129,8 @@ TEST_CASE("Replies match the OpenAPI description", "[http][openapi]") {
   const auto document = json::parse(http::native::openapi_text());
   const auto described = described_operations(document);
   std::set<std::string> unseen;
-  constexpr std::array<std::string_view, 3> of_a_node{"get /v1/status", "get /v1/config", "get /v1/log"};
+  constexpr std::array<std::string_view, 4> of_a_node{"get /v1/status", "get /v1/config", "get /v1/log",
+                                                      "get /v1/explain"};
   for (const auto& [name, operation] : described)
     // Routes of a whole node are checked with one.
     if (!name.ends_with("handshake") && name.find("/handshake/") == std::string::npos &&
