@@ -255,6 +255,25 @@ CLI::App* add_status(CLI::App& app, status_options& options) {
   return command;
 }
 
+CLI::App* add_explain(CLI::App& app, explain_options& options) {
+  auto* command = app.add_subcommand("explain", "Explain why lookups did not hit (needs `http.enabled`)");
+  add_node_address(*command, options.node);
+  command->add_option("--client", options.client, "Lookups of the client with this name, or owner id as in the log")
+      ->type_name("NAME");
+  command->add_option("--request", options.request, "The lookup with this id, as in an earlier answer")
+      ->type_name("ID");
+  command->add_option("--namespace", options.namespace_name, "Lookups in the namespace with this name")
+      ->type_name("NAME");
+  command->add_option("--last", options.last, "The last N lookups")
+      ->check(whole_number(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_flag("--json", options.json, "Print the node's answer, one JSON object");
+  command->footer("Exit codes: 0 if the node answered, 1 if it does not know the client or namespace or keeps no "
+                  "lookups, 2 if it cannot be reached.");
+  return command;
+}
+
 CLI::App* add_top(CLI::App& app, top_options& options) {
   auto* command = app.add_subcommand("top", "Show a node's activity, live; a line for each answer without a terminal");
   add_node_access(*command, options.node);
@@ -444,6 +463,7 @@ command parse_command_line(int argc, const char* const* argv) {
   check_slabs_options checking_slabs;
   whatif_options supposing;
   cluster_status_options asking;
+  explain_options explaining;
   const auto* serve_command = add_serve(app, serving);
   const auto* init_command = add_init(app, initial);
   const auto* replay_command = add_replay(app, replaying);
@@ -456,6 +476,7 @@ command parse_command_line(int argc, const char* const* argv) {
   const auto* slabs_command = add_check_slabs(app, checking_slabs);
   const auto* whatif_command = add_whatif(app, supposing);
   const auto* cluster_command = add_cluster(app, asking);
+  const auto* explain_command = add_explain(app, explaining);
 
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   translate(words);
@@ -473,28 +494,14 @@ command parse_command_line(int argc, const char* const* argv) {
     app.exit(e, out, out);
     return nothing_to_do{print(out.str()) ? exit_ok : exit_failed};
   }
-  if (serve_command->parsed())
-    return serving;
-  if (init_command->parsed())
-    return initial;
-  if (replay_command->parsed())
-    return replaying;
-  if (check_command->parsed())
-    return checking;
-  if (make_command->parsed())
-    return making;
-  if (status_command->parsed())
-    return looking;
-  if (top_command->parsed())
-    return watching;
-  if (list_command->parsed())
-    return listing;
-  if (slabs_command->parsed())
-    return checking_slabs;
-  if (whatif_command->parsed())
-    return supposing;
-  if (cluster_command->parsed())
-    return asking;
+  const std::pair<const CLI::App*, command> commands[]{
+      {serve_command, serving},    {init_command, initial},   {replay_command, replaying},
+      {check_command, checking},   {make_command, making},    {status_command, looking},
+      {top_command, watching},     {list_command, listing},   {slabs_command, checking_slabs},
+      {whatif_command, supposing}, {cluster_command, asking}, {explain_command, explaining}};
+  for (const auto& [parsed, chosen] : commands)
+    if (parsed->parsed())
+      return chosen;
   return removing;
 }
 

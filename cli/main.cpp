@@ -25,6 +25,7 @@ int run(int argc, char** argv) {
     int operator()(const remove_namespace_options& x) const { return remove_namespace(x); }
     int operator()(const check_slabs_options& x) const { return check_slabs(x); }
     int operator()(const whatif_options& x) const { return whatif(x); }
+    int operator()(const explain_options& x) const { return explain(x); }
     int operator()(const cluster_status_options& x) const { return cluster_status(x); }
   };
   return std::visit(runner{}, parse_command_line(argc, argv));

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <iostream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace troupe::cli {
@@ -27,21 +26,6 @@ int wrong(const std::string& why) {
 int failed(const std::string& why) {
   std::cerr << "troupe: " << why << '\n';
   return exit_failed;
-}
-
-std::string in_path(std::string_view name) {
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                       c == '.' || c == '_' || c == '~';
-    if (plain)
-      out += c;
-    else
-      out.append("%").append(1, digits[byte >> 4U]).append(1, digits[byte & 15U]);
-  }
-  return out;
 }
 
 } // namespace
@@ -68,8 +52,8 @@ int list_namespaces(const list_namespaces_options& options) {
 
 int remove_namespace(const remove_namespace_options& options) {
   const auto answer =
-      ask_node(options.node, "DELETE", "/v1/namespaces/" + in_path(options.name) + (options.force ? "?force=true" : ""),
-               answer_time);
+      ask_node(options.node, "DELETE",
+               "/v1/namespaces/" + url_escaped(options.name) + (options.force ? "?force=true" : ""), answer_time);
   if (answer.code == exit_ok)
     return exit_ok;
   if (answer.code == exit_usage)

@@ -118,4 +118,19 @@ std::string url_of(std::string_view address) {
   return (is_path ? "unix:" : "http://") + text;
 }
 
+std::string url_escaped(std::string_view text) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                       c == '.' || c == '_' || c == '~';
+    if (plain)
+      out += c;
+    else
+      out.append("%").append(1, digits[byte >> 4U]).append(1, digits[byte & 15U]);
+  }
+  return out;
+}
+
 } // namespace troupe::cli

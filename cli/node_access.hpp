@@ -26,4 +26,7 @@ node_answer ask_node(const node_access& node, std::string_view method, const std
 /// is a text that begins with / or a dot, or the name of an existing directory or socket.
 std::string url_of(std::string_view address);
 
+/// The text as one segment of a path, or as a value of a query: other than letters and digits are percent-encoded.
+std::string url_escaped(std::string_view text);
+
 } // namespace troupe::cli

@@ -182,6 +182,18 @@ struct whatif_options {
 };
 int whatif(const whatif_options& options);
 
+/// `troupe explain`
+struct explain_options {
+  node_access node;
+  /// Empty: of all clients, all lookups, all namespaces.
+  std::string client;
+  std::string request;
+  std::string namespace_name;
+  std::uint32_t last = 20;
+  bool json = false;
+};
+int explain(const explain_options& options);
+
 /// `troupe cluster status`
 struct cluster_status_options {
   node_access node;

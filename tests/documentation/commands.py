@@ -198,6 +198,13 @@ FILES = {
         run("promtool check config configs/prometheus/scrape.yml", needs="promtool"),
         *skip(HOSTS, "prometheus --config.file=configs/prometheus/scrape.yml"),
     ],
+    "docs/operations.md": [
+        run("troupe explain", before=NODE),
+        run("troupe explain --client vllm-0 --last 3", instead="troupe explain --last 3"),
+        run("troupe explain --request 8f3a1c0de1b2a394-1f"),
+        run("troupe explain --namespace chat --json | jq '.lookups[].ends[].reason'", needs="jq",
+            instead="troupe explain --json | jq '.lookups[].ends[].reason'"),
+    ],
     "docs/quickstart.md": [
         run("build/release/troupe serve --config configs/engines.json &",
             instead="start build/release/troupe serve --config configs/engines.json"),

@@ -21,7 +21,8 @@ TEST_CASE("help and version print to stdout and exit with 0") {
        {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"init", "--help"}, arguments{"replay", "--help"},
         arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}, arguments{"status", "--help"},
         arguments{"top", "--help"}, arguments{"list-namespaces", "--help"}, arguments{"remove-namespace", "--help"},
-        arguments{"check-slabs", "--help"}, arguments{"whatif", "--help"}, arguments{"cluster", "--help"}}) {
+        arguments{"check-slabs", "--help"}, arguments{"whatif", "--help"}, arguments{"cluster", "--help"},
+        arguments{"explain", "--help"}}) {
     const auto x = run(program_with(command));
     INFO(x.out << x.err);
     CHECK(x.code == 0);
