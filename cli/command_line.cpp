@@ -257,7 +257,7 @@ CLI::App* add_status(CLI::App& app, status_options& options) {
 
 CLI::App* add_explain(CLI::App& app, explain_options& options) {
   auto* command = app.add_subcommand("explain", "Explain why lookups did not hit (needs `http.enabled`)");
-  add_node_address(*command, options.node);
+  add_node_access(*command, options.node);
   command->add_option("--client", options.client, "Lookups of the client with this name, or owner id as in the log")
       ->type_name("NAME");
   command->add_option("--request", options.request, "The lookup with this id, as in an earlier answer")

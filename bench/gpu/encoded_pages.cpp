@@ -42,6 +42,7 @@ std::vector<double> seconds_of(const std::vector<std::function<void()>>& work) {
         all[i].push_back(took);
     }
   std::vector<double> out;
+  out.reserve(all.size());
   for (auto& x : all)
     out.push_back(middle(std::move(x)));
   return out;

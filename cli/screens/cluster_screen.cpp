@@ -14,12 +14,8 @@ namespace {
 using nlohmann::json;
 using table_rows = std::vector<std::vector<std::string>>;
 
-std::uint64_t whole_of(const json& x, const char* key) {
-  return static_cast<std::uint64_t>(std::max(number_at(x, {key}), 0.0));
-}
-
 std::string count_of(const json& x, const char* key) {
-  return count_text(whole_of(x, key));
+  return count_text(whole_at(x, key));
 }
 
 /// The node's name, or its address until it has answered once.
@@ -73,8 +69,8 @@ std::string traffic(const json& cluster, std::size_t columns) {
                                    count_of(x, "learned_keys")};
                          });
   const auto has_files = [](const json& x) {
-    return whole_of(x, "file_pages") + whole_of(x, "files_stale") + whole_of(x, "files_damaged") +
-               whole_of(x, "files_failed") >
+    return whole_at(x, "file_pages") + whole_at(x, "files_stale") + whole_at(x, "files_damaged") +
+               whole_at(x, "files_failed") >
            0;
   };
   if (std::ranges::any_of(list_at(cluster, {"nodes"}), has_files))

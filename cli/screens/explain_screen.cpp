@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::size_t reason_indent = 9;
 
-std::uint64_t whole_of(const nlohmann::json& x, const char* key) {
-  return static_cast<std::uint64_t>(std::max(number_at(x, {key}), 0.0));
-}
-
 /// "12:03:04", in local time.
 std::string clock_text(std::uint64_t unix_ms) {
   const auto at = static_cast<std::time_t>(unix_ms / 1000);
@@ -34,11 +30,11 @@ void add_lines(std::string& out, std::string_view text, std::size_t indent, std:
 }
 
 std::string found_text(const nlohmann::json& x) {
-  const auto found = whole_of(x, "found");
-  auto out = "found " + count_text(found) + " of " + count_text(whole_of(x, "asked")) + " blocks";
+  const auto found = whole_at(x, "found");
+  auto out = "found " + count_text(found) + " of " + count_text(whole_at(x, "asked")) + " blocks";
   std::string tiers;
   const auto add = [&](const char* key, const char* name) {
-    if (const auto n = whole_of(x, key); n > 0)
+    if (const auto n = whole_at(x, key); n > 0)
       tiers += (tiers.empty() ? "" : ", ") + count_text(n) + " " + name;
   };
   add("memory", "in memory");
@@ -57,7 +53,7 @@ void add_reasons(std::string& out, const nlohmann::json& x, std::size_t columns)
   std::set<std::string> texts;
   for (const auto& end : ends)
     texts.insert(text_at(end, {"text"}));
-  const std::string place = x.value("each", false) ? "a block" : "block " + count_text(whole_of(x, "found") + 1);
+  const std::string place = x.value("each", false) ? "a block" : "block " + count_text(whole_at(x, "found") + 1);
   if (texts.size() > 1)
     add_lines(out, place + ", one of:", reason_indent, columns);
   for (const auto& text : texts)
@@ -85,7 +81,7 @@ std::string explain_screen(const nlohmann::json& x, std::size_t columns) {
   // The newest last, as in a log.
   for (auto i = lookups.rbegin(); i != lookups.rend(); ++i) {
     const auto client = text_at(*i, {"client"});
-    out += clock_text(whole_of(*i, "at_ms")) + " ";
+    out += clock_text(whole_at(*i, "at_ms")) + " ";
     auto front = (client.empty() ? "a client" : client) + " in " + text_at(*i, {"namespace"}) + " " + found_text(*i) +
                  "  [" + text_at(*i, {"id"}) + "]";
     const auto lines = wrapped(front, columns - reason_indent);
@@ -94,7 +90,7 @@ std::string explain_screen(const nlohmann::json& x, std::size_t columns) {
     add_reasons(out, *i, columns);
   }
   if (!lookups.empty())
-    add_lines(out, "Removals are known since " + clock_text(whole_of(x, "events_since_ms")) + ".", 0, columns);
+    add_lines(out, "Removals are known since " + clock_text(whole_at(x, "events_since_ms")) + ".", 0, columns);
   return out;
 }
 

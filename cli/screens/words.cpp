@@ -186,6 +186,10 @@ double number_at(const nlohmann::json& x, std::initializer_list<const char*> key
   return found != nullptr && found->is_number() ? found->get<double>() : 0;
 }
 
+std::uint64_t whole_at(const nlohmann::json& x, const char* key) {
+  return static_cast<std::uint64_t>(std::max(number_at(x, {key}), 0.0));
+}
+
 std::string text_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {
   const auto* found = find(x, keys);
   return found != nullptr && found->is_string() ? printable(found->get<std::string>()) : std::string();

@@ -112,6 +112,10 @@ private:
     field(x.delta);
     field(x.evicted);
   }
+  void inside(host_address& x) {
+    for (auto& byte : x.bytes)
+      field(byte);
+  }
   void inside(page_frame& x) {
     x.offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);
     field(x.status);

@@ -2,6 +2,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/integration/lmcache_client.hpp"
+#include "tests/integration/process.hpp"
 #include "tests/named_memory.hpp"
 
 #include <nlohmann/json.hpp>

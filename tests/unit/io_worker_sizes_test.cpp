@@ -77,7 +77,7 @@ TEST_CASE("frames of two sizes: a rank with one extent keeps whole frames, and e
 TEST_CASE("frames of two sizes: the extents after the first are for what is asked for", "[io_worker_state][encoding]") {
   worker w(two_sizes(), 3);
   CHECK(encoded_ones(w.reply(place(w, pages(0, 2), frame_size::whole))) == 0);
-  // The only whole extent has free frames, which nobody else uses.
+  // The only whole extent has free frames, which no other page uses.
   CHECK(encoded_ones(w.reply(place(w, pages(2, 4), frame_size::encoded))) == 2);
   CHECK(encoded_ones(w.reply(place(w, pages(6, 6), frame_size::encoded))) == 6);
   CHECK(w.state.stats().encoded_extents == 1);

@@ -34,7 +34,7 @@ public:
   void need_writes() noexcept { needs_writes_ = true; }
   /// The run has ended.
   void end(const emptying_end& x) noexcept;
-  /// The run has ended, and nobody waits for its result.
+  /// The run has ended, and its result is not needed.
   void end_quietly() noexcept { begin_step(); }
 
   bool paused() const noexcept { return paused_; }

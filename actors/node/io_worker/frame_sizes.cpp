@@ -86,7 +86,7 @@ frame_size frame_sizes::given(extent_number extent, timestamp now) {
     to = static_cast<frame_size>(x.to - 1);
     exchange_.accepted(x, true, now);
   }
-  // Otherwise nobody wants it any more, and it remains where it was.
+  // Otherwise it is not needed any more, and remains where it was.
   static_cast<void>(exchange_.take_returns());
   return to;
 }
