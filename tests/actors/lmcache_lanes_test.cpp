@@ -120,7 +120,7 @@ caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& noti
 
 lane_order sealing() {
   lane_order out{true, {}, 0, page_bytes, {}};
-  out.items.push_back({page_ref{}, 0});
+  out.items.push_back({page_ref{}, 0, io::slot_bytes(page_bytes)});
   return out;
 }
 

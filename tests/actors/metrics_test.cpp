@@ -61,10 +61,10 @@ node_stats some_stats() {
   out.remote = {501, 502, 503, 504, 505, 506, 507, 508, 509};
   out.ranks.push_back(
       {{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  700, 630, 90, 34,
-                                                   35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55,  57,  56}});
+                                                   35, 36, 37, 59, 38, 39, 1,  51, 52,  53, 54,  55,  57, 56}});
   out.ranks.push_back(
-      {{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  1400, 840, 120, 44, 45,
-                                                   46, 47, 48, 49, 2,  61, 62, 63, 64,  65, 58,   66,  67,  68, 69}});
+      {{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  1400, 840, 120, 44, 45, 46,
+                                                   47, 43, 48, 49, 2,  61, 62, 63, 64,  65, 58,   66,  67,  68, 69}});
   out.ranks.back().io.memory_pages = 3;
   return out;
 }
@@ -137,6 +137,7 @@ TEST_CASE_METHOD(world, "metrics actor: each counter of the node is exposed unde
   CHECK(value("troupe_memory_pinned_frames", first) == 35);
   CHECK(value("troupe_memory_dirty_bytes", first) == 238);
   CHECK(value("troupe_memory_hits_total", first) == 37);
+  CHECK(value("troupe_memory_loads_total", first) == 59);
   CHECK(value("troupe_promoted_pages_total", first) == 13);
   CHECK(value("troupe_demoted_pages_total", second) == 48);
   CHECK(value("troupe_written_back_pages_total", first) == 14);
@@ -180,7 +181,7 @@ TEST_CASE_METHOD(world, "metrics actor: samples are counted and timed by kind an
   constexpr auto most = std::numeric_limits<std::uint32_t>::max();
   tell(latency_batch{std::vector<latency_sample>{{request_kind_count, 1, 1}, {most, most, ~std::uint64_t{0}}}});
   CHECK(value("troupe_unknown_samples_total") == 2);
-  CHECK(value("troupe_request_items_total", {"kind=\"write\""}) == 10.0 * request_kind_count);
+  CHECK(value("troupe_request_items_total", {"kind=\"read_disk\""}) == 10.0 * request_kind_count);
   const latency_batch many{std::vector(latency_samples_max + 1, sample(request_kind::read, 1, 1))};
   CHECK(ask(actor, many).code() == errc::limit_exceeded);
   CHECK(value("troupe_request_seconds_count", {"kind=\"read\""}) == 1.0 + static_cast<double>(request_kind::read));

@@ -40,7 +40,8 @@ def history_like(history, samples):
 def peer(name, state, trouble=""):
     big = 12_345_678_901
     return {"node": name, "address": f"{name}.cache.example.org:7001", "state": state, "lag_us": 220,
-            "trouble": trouble, "namespaces": 2, "asked": big, "had": big, "late": 1, "pages": big, "bytes": big * 1000, "failed": 1,
+            "trouble": trouble, "namespaces": 2, "asked": big, "had": big, "late": 1, "pages": big,
+            "bytes": big * 1000, "failed": 1,
             "learned_keys": big, "file_pages": 55, "file_bytes": 1, "files_stale": 0, "files_damaged": 0,
             "files_failed": 0, "served_pages": big, "served_bytes": big * 1000}
 

@@ -564,8 +564,9 @@ TEST_CASE("A listener knows the version of a client and the errors in its messag
   CHECK(known[0].requests == 3);
   CHECK(known[0].malformed == 1);
   CHECK(known[0].difference.find("'telepathy'") != std::string::npos);
-  // Messages of an event stream have no answer.
+  // Messages of an event stream have no answer; they are passed on like requests.
   a.send({msgpack_writer().natural(4).take(), "", "cancel"});
+  CHECK(from.next().events.control == protocol::stream_control::cancel);
   a.send(ping_of(5));
   CHECK(from.next().number == ping_of(5)[0]);
   CHECK(how.counts->list.all(10)[0].malformed == 1);

@@ -277,14 +277,15 @@ void frame_table::let_stay(frame_number f, bool stays) noexcept {
   staying -= std::exchange(frames_[f].stays, stays) ? 1 : 0;
 }
 
-frame_number frame_table::next_staying(std::optional<frame_size> size) noexcept {
+frame_number frame_table::next_staying(std::optional<frame_size> size, bool unwritten) noexcept {
   auto found = no_frame;
   std::uint64_t seen = 0;
-  const auto all = size ? staying(*size) : staying();
+  const auto all = unwritten ? count(frame_state::dirty) : size ? staying(*size) : staying();
   for (std::size_t i = 0; i < frames_.size() && seen < std::min(samples, all); ++i) {
     staying_looked_at_ = (staying_looked_at_ + 1) % static_cast<frame_number>(frames_.size());
     const auto& x = frames_[staying_looked_at_];
-    if (!x.stays || (size && size_of(staying_looked_at_) != *size))
+    const bool counts = unwritten ? x.state == frame_state::dirty && !x.held_back : x.stays;
+    if (!counts || (size && size_of(staying_looked_at_) != *size))
       continue;
     ++seen;
     if (x.pins > 0)

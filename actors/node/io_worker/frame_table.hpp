@@ -98,7 +98,8 @@ public:
   /// A frame of the extent whose page can be moved: clean or dirty, and not pinned. `no_frame` if there is none now.
   frame_number next_to_move() noexcept;
   /// Moves the page with its bytes to a free frame of this size, of which there must be one; use, writing and eviction
-  /// continue there. The size is that of the frame, or a whole one for a page that stays. Returns the new frame.
+  /// continue there. The size is that of the frame, or a whole one for a dirty page that is not held back. Returns the
+  /// new frame.
   frame_number move(frame_number from, frame_size to);
   frame_number move(frame_number from) { return move(from, size_of(from)); }
   /// Evicts the next page in the order among frames of this size, whether it was written or is expendable. False if no
@@ -212,8 +213,8 @@ public:
   std::uint64_t staying() const noexcept { return by_size_[0].staying + by_size_[1].staying; }
   std::uint64_t staying(frame_size size) const noexcept { return of(size).staying; }
   /// Of some frames that stay and are not pinned, of this size or of any, the one that was used longest ago; `no_frame`
-  /// if all are pinned. The next call looks at others.
-  frame_number next_staying(std::optional<frame_size> size = std::nullopt) noexcept;
+  /// if all are pinned. The next call looks at others. `unwritten`: of all dirty frames that are not held back.
+  frame_number next_staying(std::optional<frame_size> size = std::nullopt, bool unwritten = false) noexcept;
   /// The number of dirty frames that are held back; and of these, the number that are expendable.
   std::uint64_t held_back() const noexcept { return held_back_; }
   std::uint64_t expendable() const noexcept { return expendable_; }

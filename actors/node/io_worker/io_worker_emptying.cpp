@@ -29,7 +29,9 @@ result<void> io_worker_state::begin_emptying(bool must, duration patience, times
 
 frame_size io_worker_state::target_of(frame_number f) const noexcept {
   const auto size = frames_.size_of(f);
-  return frames_.free(size) == 0 && frames_.stays(f) ? frame_size::whole : size;
+  // Pages that no policy knows can change the size of their frame.
+  const bool free_to_move = frames_.state(f) == frame_state::dirty && !frames_.held_back(f);
+  return frames_.free(size) == 0 && free_to_move ? frame_size::whole : size;
 }
 
 bool io_worker_state::may_move(frame_number f) const noexcept {
@@ -44,8 +46,12 @@ bool io_worker_state::make_room(frame_number f) {
     note_vacated();
     return true;
   }
-  // Without the extent there is less room for pages that stay in memory, of either size.
-  if ((displaced() > 0 || frames_.staying(size) > frames_.lasting(size)) && drop_staying(size))
+  // Without the extent there is less room for pages that stay in memory, of either size. Where all do, the allocator
+  // makes room as far as there are no free frames, of whatever size.
+  const auto other = size == frame_size::whole ? frame_size::encoded : frame_size::whole;
+  if ((displaced() > 0 || frames_.staying(size) > frames_.lasting(size) ||
+       (options_.memory_only && frames_.free(other) > 0)) &&
+      drop_staying(size))
     return true;
   if (frames_.state(f) != frame_state::dirty || options_.memory_only || (frames_.stays(f) && !damaged_))
     return false;

@@ -26,6 +26,8 @@ void io_worker_state::prefetch(const prefetch_request& x, timestamp now) {
       frames_.touch(f);
       ask_again(f);
     }
+  if (!frames_.emptying())
+    drop_displaced();
   if (options_.prefetch_pages_max > 0)
     stats_.prefetches_cancelled += ahead_.add({x.shard, x.lease}, x.first, x.pages.items);
   write_behind();

@@ -51,7 +51,7 @@ void io_worker::check_scrubbed() {
   if (!page)
     return;
   check_order order;
-  order.items.items.push_back({*page, 0});
+  order.items.items.push_back({*page, 0, parts_->options.slot_bytes});
   const auto verdict = [this](errc code) {
     state_.scrub_verdict(code, now());
     flush();

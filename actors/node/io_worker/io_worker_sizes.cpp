@@ -42,7 +42,9 @@ frame_number io_worker_state::take_fitting(const page_ref& page, frame_state as,
     const auto f = take_frame(page, as, frame_size::whole);
     // The slot may be there because frames for encoded pages are free, which are of no use here. Then a page that stays
     // in memory has to leave.
-    if (f != no_frame || frames_.extents(frame_size::encoded) == 0 || !drop_staying(frame_size::whole))
+    const bool is_mixed =
+        options_.memory_only ? frames_.free(frame_size::encoded) > 0 : frames_.extents(frame_size::encoded) > 0;
+    if (f != no_frame || !is_mixed || !drop_staying(frame_size::whole))
       return f;
     return take_frame(page, as, frame_size::whole);
   }
@@ -59,7 +61,7 @@ frame_sizes::report io_worker_state::report_of(frame_size x) const {
 }
 
 bool io_worker_state::drop_staying(frame_size size) {
-  const auto longest_ago = frames_.next_staying(size);
+  const auto longest_ago = frames_.next_staying(size, options_.memory_only);
   if (longest_ago == no_frame)
     return false;
   drop_page(longest_ago);
@@ -80,21 +82,19 @@ void io_worker_state::exchange_extents(timestamp now) {
 }
 
 frame_size io_worker_state::giving_size() const {
-  const auto whole = frames_.extents(frame_size::whole);
-  const auto encoded = frames_.extents(frame_size::encoded);
-  if (encoded == 0 || whole == 0)
-    return encoded == 0 ? frame_size::whole : frame_size::encoded;
-  // Pages of the last extent of a size have nowhere to move to.
-  if (whole == 1 || encoded == 1)
-    return whole == 1 ? frame_size::encoded : frame_size::whole;
-  // A size that could give an extent without a page comes first, then the one with the older pages.
-  const auto whole_state = report_of(frame_size::whole);
-  const auto encoded_state = report_of(frame_size::encoded);
-  if ((whole_state.free_extents > 0) != (encoded_state.free_extents > 0))
-    return whole_state.free_extents > 0 ? frame_size::whole : frame_size::encoded;
+  const auto whole = report_of(frame_size::whole);
+  const auto encoded = report_of(frame_size::encoded);
+  if (encoded.extents == 0 || whole.extents == 0)
+    return encoded.extents == 0 ? frame_size::whole : frame_size::encoded;
+  // A size that has an extent's worth of free frames gives, then one whose pages can move; and the last whole extent
+  // stays as long as there are others.
+  if (whole.extents == 1 || encoded.free_extents > 0)
+    return frame_size::encoded;
+  if (encoded.extents == 1 || whole.free_extents > 0)
+    return frame_size::whole;
   const auto unused = timestamp::min();
-  return whole_state.oldest_use.value_or(unused) < encoded_state.oldest_use.value_or(unused) ? frame_size::whole
-                                                                                             : frame_size::encoded;
+  return whole.oldest_use.value_or(unused) < encoded.oldest_use.value_or(unused) ? frame_size::whole
+                                                                                 : frame_size::encoded;
 }
 
 } // namespace troupe

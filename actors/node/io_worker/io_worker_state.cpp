@@ -115,6 +115,9 @@ io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_r
     queue_.push_back(id);
     serve(now);
   }
+  // A page that is asked for again may stay from now on.
+  if (!frames_.emptying())
+    drop_displaced();
   write_behind();
   promote_ahead(now);
   return id;

@@ -418,8 +418,8 @@ private:
   /// Makes room for a page of the extent that is being emptied, or drops a page that cannot be kept anywhere; false if
   /// neither is possible now.
   bool make_room(frame_number f);
-  /// The size of the frame that a page of the extent moves to: its own, or a whole one if it stays and there is no
-  /// other; and whether there is such a frame.
+  /// The size of the frame that a page of the extent moves to: its own, or a whole one if there is no other and the
+  /// page is dirty; and whether there is such a frame.
   frame_size target_of(frame_number f) const noexcept;
   bool may_move(frame_number f) const noexcept;
   void move_page(frame_number from);

@@ -49,6 +49,25 @@ void show(metrics_state& to, const registry_stats& r) {
   to.set("troupe_registry_bytes", "Memory of the registry.", {}, number(r.resident_bytes));
 }
 
+/// What concerns a part of the pages only.
+void show_further(metrics_state& to, const rank_stats& x, const metric_labels& rank) {
+  to.count("troupe_scrubbed_pages_total", "Pages read from the slab by the scrub.", rank, number(x.io.scrubbed_pages));
+  to.count("troupe_scrub_unsound_pages_total", "Pages that the scrub found corrupt.", rank,
+           number(x.io.scrub_unsound_pages));
+  to.count("troupe_scrub_passes_total", "Complete passes of the scrub over the slab.", rank, number(x.io.scrub_passes));
+  to.set("troupe_memory_unasked_bytes", "Pages in memory only that are not written until they are requested again.",
+         rank, number(bytes_of_frames(x.io, x.io.unasked_pages)));
+  to.count("troupe_dropped_pages_total",
+           "Pages dropped from memory unwritten: not requested again, or without room beyond the slab.", rank,
+           number(x.io.dropped_pages));
+  to.count("troupe_prefetched_pages_total", "Pages read from the slab because a lookup found them.", rank,
+           number(x.io.prefetched_pages));
+  to.count("troupe_prefetch_hits_total", "Prefetched pages that were fetched later.", rank, number(x.io.prefetch_hits));
+  to.count("troupe_prefetches_cancelled_total",
+           "Prefetches cancelled because the lease ended or too many were waiting.", rank,
+           number(x.io.prefetches_cancelled));
+}
+
 void show(metrics_state& to, const rank_stats& x) {
   const metric_labels rank{{"namespace", x.namespace_name}, {"rank", std::to_string(x.rank)}};
   const auto slots = [&](const char* name, std::uint64_t value) {
@@ -104,21 +123,7 @@ void show(metrics_state& to, const rank_stats& x) {
            number(x.io.written_pages));
   to.count("troupe_damaged_memory_pages_total", "Pages in memory that were found corrupt before they were written.",
            rank, number(x.io.damaged_pages));
-  to.count("troupe_scrubbed_pages_total", "Pages read from the slab by the scrub.", rank, number(x.io.scrubbed_pages));
-  to.count("troupe_scrub_unsound_pages_total", "Pages that the scrub found corrupt.", rank,
-           number(x.io.scrub_unsound_pages));
-  to.count("troupe_scrub_passes_total", "Complete passes of the scrub over the slab.", rank, number(x.io.scrub_passes));
-  to.set("troupe_memory_unasked_bytes", "Pages in memory only that are not written until they are requested again.",
-         rank, number(bytes_of_frames(x.io, x.io.unasked_pages)));
-  to.count("troupe_dropped_pages_total",
-           "Pages dropped from memory unwritten: not requested again, or without room beyond the slab.", rank,
-           number(x.io.dropped_pages));
-  to.count("troupe_prefetched_pages_total", "Pages read from the slab because a lookup found them.", rank,
-           number(x.io.prefetched_pages));
-  to.count("troupe_prefetch_hits_total", "Prefetched pages that were fetched later.", rank, number(x.io.prefetch_hits));
-  to.count("troupe_prefetches_cancelled_total",
-           "Prefetches cancelled because the lease ended or too many were waiting.", rank,
-           number(x.io.prefetches_cancelled));
+  show_further(to, x, rank);
 }
 
 // -- the cluster -----------------------------------------------------------------------------------------------------
