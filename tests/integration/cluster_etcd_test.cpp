@@ -134,7 +134,7 @@ TEST_CASE("nodes find each other through etcd alone while one joins, one is kill
   nodes.check_shared(1, 2);
   nodes.check_shared(2, 0);
   nodes.wait_for_list({0, 1, 2}, 3);
-  const auto status = nodes.status(0);
+  const auto status = nodes.status_in_one_line(0);
   INFO(status);
   CHECK(status.find(": up, 3 nodes are listed") != std::string::npos);
 
@@ -192,7 +192,7 @@ TEST_CASE("an etcd that is killed, frozen or emptied costs no page") {
     CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"etcd_unreachable\"}") == 1);
     nodes.check_shared(0, 1);
     nodes.check_shared(1, 2);
-    CHECK(nodes.status(1).find(": unreachable, 3 nodes are listed; ") != std::string::npos);
+    CHECK(nodes.status_in_one_line(1).find(": unreachable, 3 nodes are listed; ") != std::string::npos);
   };
 
   auto seen = lines();

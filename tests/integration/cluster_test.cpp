@@ -202,7 +202,7 @@ TEST_CASE("the reason for an unreachable seed is logged exactly") {
   auto& log = nodes.node(0).program();
   log.wait_for_line(stream::err, "no-such-host.invalid\" cannot be resolved");
   log.wait_for_line(stream::err, "127.0.0.1:1: connection refused");
-  CHECK(eventually([&] { return nodes.status(0).find("cannot be resolved") != std::string::npos; },
+  CHECK(eventually([&] { return nodes.status_in_one_line(0).find("cannot be resolved") != std::string::npos; },
                    std::chrono::milliseconds(100)));
   nodes.stop_all();
 }
@@ -227,9 +227,9 @@ TEST_CASE("with certificates an engine's certificate is refused as that of a nod
     CHECK(why.find("organizational unit (OU) \"node\" (actors.tls)") != std::string::npos);
     CHECK(why.find("127.0.0.1:" + std::to_string(nodes.ports[2])) != std::string::npos);
     // It may be trying again just now.
-    CHECK(
-        eventually([&] { return nodes.status(i).find("the server's certificate does not name") != std::string::npos; },
-                   std::chrono::milliseconds(100)));
+    CHECK(eventually(
+        [&] { return nodes.status_in_one_line(i).find("the server's certificate does not name") != std::string::npos; },
+        std::chrono::milliseconds(100)));
     CHECK(nodes.status(i).find("node-2") == std::string::npos);
   }
   check_clean(nodes.replay(0, small_trace), nodes.shape);

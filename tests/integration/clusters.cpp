@@ -3,6 +3,7 @@
 #include "tests/catch.hpp"
 #include "tests/integration/free_ports.hpp"
 
+#include <sstream>
 #include <utility>
 
 namespace troupe::test {
@@ -82,6 +83,14 @@ std::string test_cluster::status(std::size_t i) {
   INFO(said.err);
   CHECK(said.code == (said.out.find(" unreachable") == std::string::npos ? 0 : 1));
   return said.out;
+}
+
+std::string test_cluster::status_in_one_line(std::size_t i) {
+  std::istringstream words(status(i));
+  std::string out;
+  for (std::string word; words >> word;)
+    out.append(out.empty() ? "" : " ").append(word);
+  return out;
 }
 
 void test_cluster::stop_all() {

@@ -35,6 +35,8 @@ struct test_cluster {
   replay_outcome replay(std::size_t i, const std::string& trace, const arguments& more = {});
   /// As the command line prints it.
   std::string status(std::size_t i);
+  /// The same as one line, since sentences are wrapped for a terminal.
+  std::string status_in_one_line(std::size_t i);
   void stop_all();
 
   scratch_directory scratch;

@@ -6,7 +6,6 @@
 #include "tests/patience.hpp"
 
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -28,17 +27,9 @@ std::size_t count_of(const std::string& text, std::string_view part) {
   return out;
 }
 
-/// The status as one line: it is wrapped for a terminal.
-std::string status_of(test_cluster& nodes, std::size_t i) {
-  std::istringstream words(nodes.status(i));
-  std::string out;
-  for (std::string word; words >> word;)
-    out.append(out.empty() ? "" : " ").append(word);
-  return out;
-}
-
 bool becomes(test_cluster& nodes, std::size_t i, const std::string& text) {
-  return eventually([&] { return status_of(nodes, i).find(text) != std::string::npos; }, std::chrono::milliseconds(100));
+  return eventually([&] { return nodes.status_in_one_line(i).find(text) != std::string::npos; },
+                    std::chrono::milliseconds(100));
 }
 
 void add_seed(nlohmann::json& config, std::uint16_t port) {
@@ -152,7 +143,7 @@ TEST_CASE("a peer that answers and whose pages cannot be reached is unreachable,
   CHECK(first.text.find("node 'node-1'") != std::string::npos);
   CHECK(first.text.find("requires encryption") != std::string::npos);
   CHECK(becomes(nodes, 0, "unreachable"));
-  CHECK(status_of(nodes, 0).find("requires encryption") != std::string::npos);
+  CHECK(nodes.status_in_one_line(0).find("requires encryption") != std::string::npos);
   CHECK(eventually([&] { return sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"peer_unreachable\"") == 1; }));
   // It is tried again, and logged no more.
   auto at = first.index + 1;

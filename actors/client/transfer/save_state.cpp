@@ -158,7 +158,8 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
     add_copy_time(*t, what, *reply, now);
     const auto encoded = std::ranges::count(reply->encoded, std::uint8_t{1});
     // Pages that are known to have no encoding say nothing about the others.
-    const auto looked_at = std::ranges::count_if(what.positions, [&](auto i) { return !t->pages[i].needs_whole; });
+    const auto looked_at =
+        std::ranges::count_if(what.positions, [&pages = t->pages](auto i) { return !pages[i].needs_whole; });
     frames_.note(static_cast<std::size_t>(looked_at), static_cast<std::size_t>(encoded));
   }
   std::vector<std::uint32_t> failed;
