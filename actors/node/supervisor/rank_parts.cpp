@@ -3,6 +3,7 @@
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/support/io_engine_options.hpp"
 #include "base/log.hpp"
+#include "config/memory_rules.hpp"
 #include "io/page.hpp"
 #include "io/slab/disk_budget.hpp"
 #include "io/slab/renamed_slab.hpp"
