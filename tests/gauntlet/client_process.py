@@ -41,10 +41,10 @@ class Client:
         """The number of leading pages that the cache says it has."""
         return self.backend.found(chain, count, self.limit)
 
-    def load(self, chain, count, first=0):
+    def load(self, chain, count):
         """Loads and judges pages: (verdict, remark) of each."""
-        return [self.judged(outcome, chain, first + i)
-                for i, outcome in enumerate(self.backend.load(chain, first, count, self.limit))]
+        return [self.judged(outcome, chain, i)
+                for i, outcome in enumerate(self.backend.load(chain, 0, count, self.limit))]
 
     def judged(self, outcome, chain, number):
         kind, content = outcome

@@ -64,16 +64,16 @@ class Trial:
                 raise Stop
             time.sleep(0.05)
 
-    def save(self, client, chain, count, first=0):
+    def save(self, client, chain, count):
         """Saves pages and returns how many were saved. Saves that fail are no verdict: later loads are."""
-        outcomes = client.call("save", chain, first, count) or []
+        outcomes = client.call("save", chain, 0, count) or []
         return sum(each is None for each in outcomes)
 
-    def must_save(self, client, chain, count, first=0):
+    def must_save(self, client, chain, count):
         """The same where nothing is in the way. A cache may refuse for a moment, as while it moves memory to a new
         namespace. `NotRun` if not all are saved then either, because nothing would be shown."""
         for _ in range(SAVES):
-            outcomes = client.call("save", chain, first, count) or ["the save has failed"]
+            outcomes = client.call("save", chain, 0, count) or ["the save has failed"]
             bad = [each for each in outcomes if each is not None]
             if not bad:
                 return
@@ -81,9 +81,9 @@ class Trial:
             time.sleep(0.2)
         raise NotRun(f"{len(bad)} of {len(outcomes)} pages were not saved where nothing was in the way: {bad[0]}")
 
-    def load(self, client, chain, count, first=0):
+    def load(self, client, chain, count):
         """Loads pages, notes their verdicts, and returns how many were right."""
-        return self.note(client.call("load", chain, count, first) or [])
+        return self.note(client.call("load", chain, count) or [])
 
     def note(self, outcomes):
         for verdict, remark in outcomes:
@@ -95,8 +95,8 @@ class Trial:
         if right < wanted:
             raise NotRun(f"{right} pages were found {what}, and the case needs {wanted} to show anything")
 
-    def together(self, clients, meanwhile=None, patience=None):
-        """Waits for clients that have begun a call. `meanwhile` is called again and again until all have answered."""
+    def together(self, clients, patience=None):
+        """Waits for clients that have begun a call."""
         deadline = time.monotonic() + (patience or self.patience)
         waiting = list(clients)
         while waiting:
@@ -107,15 +107,14 @@ class Trial:
                 names = ", ".join(each.name for each in waiting)
                 self.tally.note(HANG, f"{names}: no end within {patience or self.patience:.0f} s")
                 raise Stop
-            if meanwhile is not None:
-                meanwhile()
             if waiting:
                 time.sleep(0.005)
 
-    def until(self, client, condition):
-        """Takes the reports of a client that works until the condition holds, or its work has ended."""
+    def progress(self, client, outcomes):
+        """Takes the reports of a client that works until there are so many more outcomes, or its work has ended."""
+        wanted = sum(self.tally.counts.values()) + outcomes
         deadline = time.monotonic() + self.patience
-        while client.busy and not condition():
+        while client.busy and sum(self.tally.counts.values()) < wanted:
             if client.answered()[0]:
                 return
             if time.monotonic() > deadline:

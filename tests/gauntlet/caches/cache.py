@@ -12,6 +12,7 @@ A `Client` is made from what `Cache.where` returns and an `Identity`, and has:
 """
 
 import dataclasses
+import os
 import pathlib
 import subprocess
 
@@ -38,6 +39,12 @@ class Identity:
     instance: str = ""
     lease_seconds: float = 0.0
     pool_pages: int = 256
+
+
+def installed(name):
+    """Where scripts/engines and scripts/gauntlet install an environment."""
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "troupe" / "engines" / name
 
 
 # What a cache may be able to do; cases name what they need.

@@ -54,20 +54,20 @@ class Cache(cache.Cache):
         return True
 
     def damage_memory(self, share, dice):
-        return damage_file(self.directory / "memory", share, dice, 0)
+        return damage_file(self.directory / "memory", share, dice)
 
     def damage_disk(self, share, dice):
-        return damage_file(self.directory / "pages" / "slab", share, dice, 0)
+        return damage_file(self.directory / "pages" / "slab", share, dice)
 
     def disk_files(self):
         return str(self.directory / "pages")
 
 
-def damage_file(path, share, dice, offset):
+def damage_file(path, share, dice):
     """Flips a byte in a share of the pages of a file; returns their number."""
     damaged = 0
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        for first in range(offset, len(content) - facts.PAGE_BYTES + 1, facts.PAGE_BYTES):
+        for first in range(0, len(content) - facts.PAGE_BYTES + 1, facts.PAGE_BYTES):
             if any(content[first:first + facts.LABEL_BYTES]) and dice.random() < share:
                 content[first + dice.randrange(facts.LABEL_BYTES, facts.PAGE_BYTES)] ^= 0xFF
                 damaged += 1

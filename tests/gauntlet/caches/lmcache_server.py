@@ -28,11 +28,6 @@ START_SECONDS = 900
 _numbers = itertools.count()
 
 
-def environment_folder():
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "troupe" / "engines" / f"lmcache-{VERSION}"
-
-
 class Cache(cache.Cache):
     name, title = "lmcache", "LMCache"
     abilities = frozenset(("disk", "durable index", "found", "leases", "ranks", "damage in memory", "damage on disk",
@@ -51,8 +46,8 @@ class Cache(cache.Cache):
 
     @classmethod
     def missing(cls):
-        if not (environment_folder() / "complete").exists():
-            return f"LMCache {VERSION} is not installed: scripts/engines lmcache --install-only does that"
+        if not (cache.installed(f"lmcache-{VERSION}") / "complete").exists():
+            return f"LMCache {VERSION} is not installed: scripts/engines lmcache --version {VERSION} --install-only does that"
         return None
 
     @classmethod
@@ -91,7 +86,7 @@ class Cache(cache.Cache):
 
     def start(self, preload=None):
         self.files.mkdir(exist_ok=True)
-        program = environment_folder() / "venv" / "bin" / "lmcache"
+        program = cache.installed(f"lmcache-{VERSION}") / "venv" / "bin" / "lmcache"
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen(
                 [str(program), "server", *self.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,

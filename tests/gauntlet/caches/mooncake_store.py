@@ -1,7 +1,6 @@
 """Mooncake Store of PyPI (mooncake-transfer-engine-non-cuda), unchanged: its master, a process that lends memory to
 it, and clients over TCP. Keys have what vLLM's connector for it puts in them: model, world size, rank, salt, hash."""
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -20,11 +19,6 @@ START_SECONDS, SETTLE_SECONDS = 120, 1
 LEAST_BYTES = 16 << 20
 
 
-def environment_folder():
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "troupe" / "engines" / f"mooncake-{VERSION}"
-
-
 class Cache(cache.Cache):
     name, title = "mooncake", "Mooncake Store"
     abilities = frozenset(("found", "leases", "preloads", "servers", "damage in memory", "directories"))
@@ -41,7 +35,7 @@ class Cache(cache.Cache):
 
     @classmethod
     def missing(cls):
-        if not (environment_folder() / "complete").exists():
+        if not (cache.installed(f"mooncake-{VERSION}") / "complete").exists():
             return f"Mooncake Store {VERSION} is not installed: scripts/gauntlet --against mooncake does that"
         return None
 
@@ -50,7 +44,7 @@ class Cache(cache.Cache):
         return VERSION
 
     def python(self):
-        return str(environment_folder() / "venv" / "bin" / "python")
+        return str(cache.installed(f"mooncake-{VERSION}") / "venv" / "bin" / "python")
 
     def environment(self):
         # Its own check of what was read, which is off by default.
@@ -73,7 +67,7 @@ class Cache(cache.Cache):
         return {"master": f"127.0.0.1:{self.port}"}
 
     def start(self, preload=None):
-        package = next(environment_folder().glob("venv/lib/python3.*/site-packages/mooncake"))
+        package = next(cache.installed(f"mooncake-{VERSION}").glob("venv/lib/python3.*/site-packages/mooncake"))
         more = environment({**self.environment(), **(preload or {})})
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen(

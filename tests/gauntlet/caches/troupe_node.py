@@ -59,10 +59,10 @@ class Cache(cache.Cache):
 
     @classmethod
     def engine_command(cls, work):
-        base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        place = pathlib.Path(base) / "troupe" / "engines" / f"vllm-{VLLM}"
+        place = cache.installed(f"vllm-{VLLM}")
         if not (place / "complete").exists():
-            raise NotRun(f"vLLM {VLLM} is not installed: scripts/engines vllm --install-only does that")
+            raise NotRun(f"vLLM {VLLM} is not installed: scripts/engines vllm --version {VLLM} --install-only "
+                         "does that")
         command = [str(place / "venv" / "bin" / "python"), "-B", str(ROOT / "tests" / "engines" / "play.py"),
                    "--troupe", program(), "--library", library(), "--work", str(work)]
         return command, {}

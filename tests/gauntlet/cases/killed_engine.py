@@ -18,7 +18,7 @@ def run(trial):
         if life % 2:
             trial.save(victim, prompts[0], PAGES)
         victim.begin("work", f"{trial.seed}/{life}", prompts, PAGES, 10 ** 6)
-        wait_for_progress(trial, victim, trial.dice.randint(1, 4))
+        trial.progress(victim, trial.dice.randint(1, 4))
         trial.pause(trial.dice.random() * 0.02)
         victim.kill()
         for prompt in prompts:
@@ -29,16 +29,6 @@ def run(trial):
         for prompt in [*prompts, f"after {life} 0"]:
             right += trial.load(reader, prompt, PAGES)
     trial.require_hits(right, PAGES, "after engines were killed")
-
-
-def wait_for_progress(trial, client, rounds):
-    """Until the client has done so many rounds of its work, so that it is in the middle of the next one."""
-    wanted = sum(trial.tally.counts.values()) + rounds
-
-    def far_enough():
-        return sum(trial.tally.counts.values()) >= wanted
-
-    trial.until(client, far_enough)
 
 
 CASE = Case(6, "killed-engine", "engines killed in the middle of saves and loads, and their memory used again",
