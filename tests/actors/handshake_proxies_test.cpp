@@ -7,14 +7,18 @@
 #include "actors/support/listeners/listeners.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/descriptors.hpp"
+#include "base/local_socket.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
 #include "tests/unit/io_support.hpp"
+
+#include <caf/io/basp_broker.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <sys/socket.h>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
 #endif
@@ -251,6 +255,42 @@ TEST_CASE("handshake listener: the wait of a client in another process ends with
     CHECK(waits(2));
   }
   CHECK(waits(0));
+}
+
+TEST_CASE("handshake listener: a connection outlives the one that had its descriptor before", "[handshake]") {
+  two_systems w;
+  // The early connections never say who they are, and are to stay until the test ends them.
+  w.stop();
+  w.node_options.actors.handshake_time = 2 * limit;
+  w.start();
+  // Messages reach actors in the order of their arrival, the end of a connection among them. While one of them is still
+  // being read, which this number stands for, none goes on.
+  const auto broker = w.here.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
+  auto& queue = static_cast<caf::io::basp_broker*>(caf::actor_cast<caf::abstract_actor*>(broker))->instance.queue();
+  const auto waiting = [&queue] {
+    const std::lock_guard guard(queue.lock);
+    return queue.pending.size();
+  };
+  std::vector<unique_descriptor> early;
+  for (int i = 0; i < 16; ++i) {
+    auto one = connect_local(w.ways_in.socket);
+    REQUIRE(one.has_value());
+    early.push_back(std::move(*one));
+    char first = 0;
+    REQUIRE(test::eventually([&] { return ::recv(early.back().get(), &first, 1, MSG_DONTWAIT) == 1; }));
+  }
+  const auto number = queue.new_id();
+  // Their descriptors at this end stay in use, so that new connections get those of the other end.
+  for (const auto& x : early)
+    ::shutdown(x.get(), SHUT_RDWR);
+  REQUIRE(test::eventually([&] { return waiting() == early.size(); }));
+
+  auto late = std::async(std::launch::async, [&] { return open_directory(w.opener()); });
+  CHECK(test::eventually([&] { return waiting() > early.size(); }));
+  queue.drop(nullptr, number);
+  const auto found = late.get();
+  INFO((found ? std::string() : found.error().text));
+  CHECK(found.has_value());
 }
 
 TEST_CASE("handshake listener: a client continues with a restarted node", "[handshake]") {

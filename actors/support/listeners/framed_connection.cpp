@@ -10,8 +10,10 @@
 #include <caf/io/basp_broker.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -32,6 +34,16 @@ constexpr auto silence_max = std::chrono::seconds(10);
 
 /// The time in which a closed connection may send what is left.
 constexpr auto closing_time = std::chrono::seconds(2);
+
+/// A handle that no other connection, or no other listener, of this process has or had. CAF takes the descriptor, which
+/// the system gives to the next connection. The broker is notified of an end when the messages before it were read, so
+/// it would then clean up after the wrong connection: that one stays open, and its peer never gets an answer.
+template <class Handle>
+Handle new_handle() {
+  // Larger than any descriptor, in case another part of CAF uses one.
+  static std::atomic<std::int64_t> last{std::int64_t{1} << 32U};
+  return Handle::from_int(++last);
+}
 
 /// A clock of deadlines: each tick schedules one check of the connections, which asks for the next tick while a
 /// deadline is pending.
@@ -140,8 +152,8 @@ void listener_registry::turned_away(const std::string& why) {
 
 framed_connection::framed_connection(caf::io::network::default_multiplexer& backend, peer_socket connection,
                                      std::shared_ptr<listener_registry> registry)
-    : caf::io::scribe(caf::io::network::conn_hdl_from_socket(connection.descriptor())), registry_(std::move(registry)),
-      tls_(connection.tls()), stream_(backend, connection.descriptor(), std::move(connection)) {}
+    : caf::io::scribe(new_handle<caf::io::connection_handle>()), registry_(std::move(registry)), tls_(connection.tls()),
+      stream_(backend, connection.descriptor(), std::move(connection)) {}
 
 framed_connection::framed_connection(caf::io::network::default_multiplexer& backend, peer_socket connection,
                                      std::shared_ptr<listener_registry> registry, connection_limits::connection_id who,
@@ -381,9 +393,8 @@ bool acceptor::accept_policy::try_accept(int& accepted, int listener) {
 
 acceptor::acceptor(caf::io::network::default_multiplexer& backend, int descriptor,
                    std::shared_ptr<listener_registry> registry, options how)
-    : caf::io::doorman(caf::io::network::accept_hdl_from_socket(descriptor)), registry_(std::move(registry)),
-      options_(std::move(how)), port_(options_.port != 0 ? options_.port : io::bound_port(descriptor)),
-      acceptor_(backend, descriptor) {}
+    : caf::io::doorman(new_handle<caf::io::accept_handle>()), registry_(std::move(registry)), options_(std::move(how)),
+      port_(options_.port != 0 ? options_.port : io::bound_port(descriptor)), acceptor_(backend, descriptor) {}
 
 bool acceptor::new_connection() {
   unique_descriptor accepted(acceptor_.accepted_socket());
