@@ -142,7 +142,7 @@ TEST_CASE("a replay prints its settings before it starts") {
 
 TEST_CASE("a replay that waits for a node reports reason and duration in its own words") {
   const auto said = [](const std::string& address, arguments more = {}) {
-    auto command = program_with({"replay", "--trace", "loogle:1", "--attach-limit", "3", "--attach", address});
+    auto command = program_with({"replay", "--trace", "loogle:1", "--attach-limit", "6", "--attach", address});
     command.arguments.insert(command.arguments.end(), more.begin(), more.end());
     const auto x = run(command);
     INFO(x.err);
