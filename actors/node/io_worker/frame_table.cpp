@@ -61,7 +61,7 @@ void frame_table::cut(std::size_t at, const extent& x, frame_size size) {
 }
 
 bool frame_table::recut_for(frame_size size) {
-  const auto from = size == frame_size::whole ? frame_size::encoded : frame_size::whole;
+  const auto from = other_size(size);
   const auto least = from == frame_size::whole ? 2U : 1U;
   const auto leaving = emptying() && extents_[emptying_].size == from ? 1U : 0U;
   if (of(size).frame_bytes == 0 || extents(from) < least + leaving || free(from) < of(from).per_extent)
@@ -188,13 +188,13 @@ std::vector<frame_table::extent> frame_table::memory_not_pinned() const {
 
 std::span<std::byte> frame_table::bytes(frame_number f) const noexcept {
   const auto& in = extents_[f / stride_];
-  const auto each = frame_bytes(in.size);
+  const auto each = of(in.size).frame_bytes;
   return in.memory.bytes.subspan((f % stride_) * each, each);
 }
 
 std::uint64_t frame_table::offset(frame_number f) const noexcept {
   const auto& in = extents_[f / stride_];
-  return in.memory.offset + (f % stride_) * frame_bytes(in.size);
+  return in.memory.offset + (f % stride_) * of(in.size).frame_bytes;
 }
 
 void frame_table::change(frame_number f, frame_state to) noexcept {

@@ -49,6 +49,10 @@ enum class frame_state : std::uint8_t {
 
 inline constexpr std::size_t frame_state_count = 8;
 
+constexpr frame_size other_size(frame_size x) noexcept {
+  return x == frame_size::whole ? frame_size::encoded : frame_size::whole;
+}
+
 /// The frame table of one rank: which page lies in which frame, which pins it has, and which page is evicted next.
 /// Independent of clients, deadlines and transfers.
 ///
@@ -172,8 +176,8 @@ public:
   /// All bytes of the frame.
   std::span<std::byte> bytes(frame_number f) const noexcept;
   frame_size size_of(frame_number f) const noexcept { return extents_[f / stride_].size; }
-  /// The bytes of a frame of this size; 0 if there are no such frames.
-  std::uint64_t frame_bytes(frame_size size) const noexcept { return of(size).frame_bytes; }
+  /// The frames of this size that an extent has; 0 if there are no such frames, or no extent was added.
+  std::uint32_t per_extent(frame_size size) const noexcept { return of(size).per_extent; }
   /// The offset from the start of the arena.
   std::uint64_t offset(frame_number f) const noexcept;
   /// All extents, including the one that is being emptied.

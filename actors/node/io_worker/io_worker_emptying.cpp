@@ -48,9 +48,8 @@ bool io_worker_state::make_room(frame_number f) {
   }
   // Without the extent there is less room for pages that stay in memory, of either size. Where all do, the allocator
   // makes room as far as there are no free frames, of whatever size.
-  const auto other = size == frame_size::whole ? frame_size::encoded : frame_size::whole;
   if ((displaced() > 0 || frames_.staying(size) > frames_.lasting(size) ||
-       (options_.memory_only && frames_.free(other) > 0)) &&
+       (options_.memory_only && frames_.free(other_size(size)) > 0)) &&
       drop_staying(size))
     return true;
   if (frames_.state(f) != frame_state::dirty || options_.memory_only || (frames_.stays(f) && !damaged_))

@@ -26,8 +26,7 @@ void io_worker_state::prefetch(const prefetch_request& x, timestamp now) {
       frames_.touch(f);
       ask_again(f);
     }
-  if (!frames_.emptying())
-    drop_displaced();
+  drop_displaced();
   if (options_.prefetch_pages_max > 0)
     stats_.prefetches_cancelled += ahead_.add({x.shard, x.lease}, x.first, x.pages.items);
   write_behind();
@@ -61,8 +60,7 @@ void io_worker_state::promote_ahead(timestamp now) {
     }
     // A rank that gives back an extent requests none.
     const auto size = sizes_.of_stored(page.where.slot);
-    if (frames_.free(best(size)) == 0 && !(sizes_.enabled() && frames_.recut_for(best(size))) &&
-        sizes_.wish().may_request(now) && !frames_.emptying()) {
+    if (!finds_free_frame(best(size)) && sizes_.wish().may_request(now) && !frames_.emptying()) {
       sizes_.set_wished(best(size));
       sizes_.wish().request();
       return;

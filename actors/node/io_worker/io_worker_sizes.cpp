@@ -19,9 +19,13 @@ frame_size io_worker_state::best(frame_size needed) const noexcept {
   return frames_.extents(frame_size::whole) > 0 ? needed : frame_size::whole;
 }
 
+bool io_worker_state::finds_free_frame(frame_size size) {
+  return frames_.free(size) > 0 || uses_last_whole_extent(size) || frames_.recut_for(size);
+}
+
 bool io_worker_state::waits_for_memory(frame_size needed, timestamp now) {
   const auto size = best(needed);
-  if (frames_.free(size) > 0 || uses_last_whole_extent(size) || (sizes_.enabled() && frames_.recut_for(size)))
+  if (finds_free_frame(size))
     return false;
   if (sizes_.wish().request_or_wait(now)) {
     sizes_.set_wished(size);
@@ -48,19 +52,22 @@ frame_number io_worker_state::take_fitting(const page_ref& page, frame_state as,
       return f;
     return take_frame(page, as, frame_size::whole);
   }
-  if (frames_.free(frame_size::encoded) == 0 && uses_last_whole_extent(frame_size::encoded))
+  if (uses_last_whole_extent(frame_size::encoded))
     return take_frame(page, as, frame_size::whole);
   const auto f = take_frame(page, as, frame_size::encoded);
   return f != no_frame ? f : take_frame(page, as, frame_size::whole);
 }
 
 frame_sizes::report io_worker_state::report_of(frame_size x) const {
-  const auto extents = frames_.extents(x);
-  const auto each = extents == 0 ? 1 : std::max<std::uint64_t>(frames_.lasting(x) / extents, 1);
-  return {static_cast<std::uint32_t>(extents), frames_.free(x) / each, frames_.oldest_use(x)};
+  return {static_cast<std::uint32_t>(frames_.extents(x)), frames_.free(x) / std::max(frames_.per_extent(x), 1U),
+          frames_.oldest_use(x)};
 }
 
-bool io_worker_state::drop_staying(frame_size size) {
+std::array<frame_sizes::report, 2> io_worker_state::report_sizes() const {
+  return {report_of(frame_size::whole), report_of(frame_size::encoded)};
+}
+
+bool io_worker_state::drop_staying(std::optional<frame_size> size) {
   const auto longest_ago = frames_.next_staying(size, options_.memory_only);
   if (longest_ago == no_frame)
     return false;
@@ -71,7 +78,7 @@ bool io_worker_state::drop_staying(frame_size size) {
 void io_worker_state::exchange_extents(timestamp now) {
   if (!sizes_.enabled() || !sizes_.competes(now) || draining_ || frames_.emptying())
     return;
-  sizes_.reported({report_of(frame_size::whole), report_of(frame_size::encoded)}, now);
+  sizes_.reported(report_sizes(), now);
   const auto from = sizes_.take_order(now);
   if (!from)
     return;
@@ -82,8 +89,7 @@ void io_worker_state::exchange_extents(timestamp now) {
 }
 
 frame_size io_worker_state::giving_size() const {
-  const auto whole = report_of(frame_size::whole);
-  const auto encoded = report_of(frame_size::encoded);
+  const auto [whole, encoded] = report_sizes();
   if (encoded.extents == 0 || whole.extents == 0)
     return encoded.extents == 0 ? frame_size::whole : frame_size::encoded;
   // A size that has an extent's worth of free frames gives, then one whose pages can move; and the last whole extent

@@ -223,12 +223,12 @@ std::uint64_t io_worker_state::displaced() const noexcept {
 }
 
 void io_worker_state::drop_displaced() {
-  for (auto left = displaced(); left > 0; --left) {
-    const auto f = frames_.next_staying();
-    if (f == no_frame)
-      return; // the others are pinned
-    drop_page(f);
-  }
+  // While an extent is being emptied, pages are dropped only as far as it is necessary: it may stay.
+  if (frames_.emptying())
+    return;
+  // If none can be dropped, those that are left are pinned.
+  for (auto left = displaced(); left > 0 && drop_staying(); --left)
+    continue;
 }
 
 void io_worker_state::drop_page(frame_number f) {

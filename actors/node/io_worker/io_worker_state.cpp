@@ -38,8 +38,7 @@ io_worker_state::io_worker_state(const io_worker_options& options)
 void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
   frames_.add_extent(x, sizes_.of_new_extent(sizes_.wish().requested(), frames_.lasting(frame_size::whole) > 0));
   sizes_.wish().added();
-  if (sizes_.enabled())
-    sizes_.noticed({report_of(frame_size::whole), report_of(frame_size::encoded)}, now);
+  sizes_.noticed(report_sizes(), now);
   serve(now);
 }
 
@@ -116,8 +115,7 @@ io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_r
     serve(now);
   }
   // A page that is asked for again may stay from now on.
-  if (!frames_.emptying())
-    drop_displaced();
+  drop_displaced();
   write_behind();
   promote_ahead(now);
   return id;
@@ -215,9 +213,7 @@ frame_size io_worker_state::needed(const request& r, std::uint32_t position) con
 void io_worker_state::serve(timestamp now) {
   short_of_ = 0;
   end_fresh(now);
-  // While an extent is being emptied, pages are dropped only as far as it is necessary: it may stay.
-  if (!frames_.emptying())
-    drop_displaced();
+  drop_displaced();
   while (!queue_.empty()) {
     const auto id = queue_.front();
     auto& r = requests_open_.at(id);
@@ -267,18 +263,16 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
 }
 
 bool io_worker_state::has_all_frames(const request& r, frame_size needed, timestamp now) const {
+  const bool any = needed == frame_size::encoded;
   // Frames for encoded pages may be about to become whole ones.
-  if (frames_.size() == 0 || (needed == frame_size::whole && sizes_.may_exchange(now)))
+  if (frames_.size() == 0 || (!any && sizes_.may_exchange(now)))
     return false;
-  const auto of_no_use = [&](frame_number f) {
-    return frames_.stays(f) || (needed == frame_size::whole && frames_.size_of(f) != needed);
-  };
-  std::unordered_set<frame_number> own(r.frames.begin(), r.frames.end());
-  own.erase(no_frame);
-  std::erase_if(own, of_no_use);
-  const bool whole = needed == frame_size::whole;
-  return own.size() + (whole ? frames_.staying(needed) : frames_.staying()) ==
-         (whole ? frames_.size(needed) : frames_.size());
+  std::unordered_set<frame_number> own;
+  for (const auto f : r.frames)
+    if (f != no_frame && !frames_.stays(f) && (any || frames_.size_of(f) == needed))
+      own.insert(f);
+  const auto usable = any ? frames_.size() - frames_.staying() : frames_.size(needed) - frames_.staying(needed);
+  return own.size() == usable;
 }
 
 void io_worker_state::answer_if_done(request_id id) {

@@ -21,6 +21,7 @@
 #include "messages/io_messages.hpp"
 #include "messages/registry_messages.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -360,6 +361,8 @@ private:
       to_write_.add({f, frames_.turn(f)});
   }
   frame_number take_frame(const page_ref& page, frame_state as, frame_size size);
+  /// Whether a page that needs this size finds a free frame. An extent without pages may be cut anew for that.
+  bool finds_free_frame(frame_size size);
   /// Whether to wait for an extent before a frame for a page of this size is taken.
   bool waits_for_memory(frame_size needed, timestamp now);
   /// Takes a frame of this size or a larger one.
@@ -372,12 +375,14 @@ private:
   frame_size best(frame_size needed) const noexcept;
   /// Whether encoded pages use free frames of the only whole extent.
   bool uses_last_whole_extent(frame_size size) const noexcept;
-  /// Drops the page that was used longest ago of some in frames of this size that stay in memory, and notifies the
-  /// shards. False if there is none without a pin.
-  bool drop_staying(frame_size size);
+  /// Drops the page that was used longest ago of some that stay in memory, in frames of this size or of any, and
+  /// notifies the shards. False if there is none without a pin.
+  bool drop_staying(std::optional<frame_size> size = std::nullopt);
   /// Lets the two sizes of frames exchange extents.
   void exchange_extents(timestamp now);
   frame_sizes::report report_of(frame_size x) const;
+  /// Of both sizes, whole frames first.
+  std::array<frame_sizes::report, 2> report_sizes() const;
   /// The size that gives an extent to another rank.
   frame_size giving_size() const;
   /// Processes evicted and dropped frames: shards are notified of dropped pages, and none of the frames counts as
