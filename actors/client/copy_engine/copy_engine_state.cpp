@@ -15,6 +15,11 @@ constexpr std::size_t proof_bytes = 32;
 
 constexpr auto ok_code = static_cast<std::uint8_t>(errc::ok);
 
+/// Gather: whether the copy engine may choose how the page is stored.
+bool may_be_encoded(const copy_item& x) noexcept {
+  return x.frame == static_cast<std::uint32_t>(frame_size::whole);
+}
+
 std::uint8_t code_of(errc code) noexcept {
   return static_cast<std::uint8_t>(code);
 }
@@ -270,20 +275,20 @@ void copy_engine_state::add_whole_pages(work& job, const copy_order& order) cons
         order.items[i].block != null_block && std::find(further.begin(), further.end(), null_block) == further.end();
     if (job.reply.results[i] == ok_code && !whole)
       job.reply.results[i] = code_of(errc::out_of_range);
-    if (job.reply.results[i] == ok_code)
-      add_move(job, order, i);
+    if (job.reply.results[i] != ok_code)
+      continue;
+    add_move(job, order, i);
+    job.moves.back().only_encoded = order.items[i].in_encoded_frame();
   }
 }
 
 encoding_choice::plan copy_engine_state::choose_encoding(work& job, const copy_order& order) {
-  std::vector<block_move*> whole;
-  for (std::size_t i = 0; i < job.moves.size(); ++i)
-    if (order.items[job.positions[i]].in_encoded_frame())
-      job.moves[i].only_encoded = true;
-    else if (order.items[job.positions[i]].frame != copy_item::as_it_is)
-      whole.push_back(&job.moves[i]);
   if (!encodes_)
     return {};
+  std::vector<block_move*> whole;
+  for (std::size_t i = 0; i < job.moves.size(); ++i)
+    if (may_be_encoded(order.items[job.positions[i]]))
+      whole.push_back(&job.moves[i]);
   encoding_choice::plan out;
   {
     const std::lock_guard guard(mutex_);
@@ -306,8 +311,7 @@ void copy_engine_state::note_encoding(work& job, const copy_order& order, const 
       job.reply.encoded.items.resize(order.items.size());
       job.reply.encoded.items[position] = 1;
     }
-    const auto& item = order.items[position];
-    if (item.in_encoded_frame() || item.frame == copy_item::as_it_is || looked_at++ >= plan.pages)
+    if (!may_be_encoded(order.items[position]) || looked_at++ >= plan.pages)
       continue;
     stored += is_stored ? 1 : 0;
     encoded += is_encoded ? 1 : 0;

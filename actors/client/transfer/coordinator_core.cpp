@@ -221,8 +221,9 @@ copy_order coordinator_core::make_copy_order(const task& t, std::span<const std:
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto& p = t.pages[positions[i]];
     const auto blocks = std::span(t.blocks).subspan(positions[i] * each, each);
-    out.items.items.push_back(copy_item{p.key, p.where, frames[i].offset, blocks.front(),
-                                        p.needs_whole ? copy_item::as_it_is : frames[i].size});
+    out.items.items.push_back(
+        copy_item{p.key, p.where, frames[i].offset, blocks.front(),
+                  p.needs_whole && !frames[i].is_encoded() ? copy_item::as_it_is : frames[i].size});
     out.further_blocks.items.insert(out.further_blocks.items.end(), blocks.begin() + 1, blocks.end());
   }
   return out;

@@ -156,11 +156,10 @@ protected:
     bool from_disk = false;
     /// Save: whether all bytes are in a frame. Then the blocks are not read again.
     bool gathered = false;
-    /// Save: whether the frame was one for encoded pages; whether the page has no encoding, and so needs a whole frame;
-    /// and whether it has to be placed again, when its frame has been given back.
+    /// Save: whether the last frame was one for encoded pages; and whether the page has no encoding, and so needs a
+    /// whole frame. If both are true it has to be placed again, when its frame has been given back.
     bool in_encoded_frame = false;
     bool needs_whole = false;
-    bool place_again = false;
   };
 
   /// The part of the work that a call belongs to, for the timing.

@@ -126,10 +126,10 @@ void save_state::on_place(call_id id, result<frame_reply> reply, timestamp now) 
     pinned += code == errc::ok ? 1 : 0;
     if (code == errc::ok && now >= t->deadline)
       resolve(*t, position, errc::timeout); // the timer may be late
+    t->pages[position].in_encoded_frame = code == errc::ok && reply->frames[i].is_encoded();
     if (code == errc::ok && !t->pages[position].resolved) {
       wanted.push_back(position);
       places.push_back(reply->frames[i]);
-      t->pages[position].in_encoded_frame = reply->frames[i].is_encoded();
       continue;
     }
     resolve(*t, position, code);
@@ -173,7 +173,7 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
     }
     if (code == errc::unsupported && p.in_encoded_frame && !p.resolved) {
       // Its bytes have no encoding. Its slot stays, and it gets another frame when this one has been given back.
-      p.needs_whole = p.place_again = true;
+      p.needs_whole = true;
       continue;
     }
     resolve(*t, position, code);
@@ -214,8 +214,8 @@ void save_state::on_fill(call_id id, result<io_reply> reply, timestamp now) {
   std::vector<std::uint32_t> failed;
   for (std::size_t i = 0; i < what.frames.asked.size(); ++i) {
     const auto position = what.frames.asked[i];
-    if (std::exchange(t->pages[position].place_again, false)) {
-      if (reply && !t->pages[position].resolved) {
+    if (const auto& p = t->pages[position]; p.in_encoded_frame && p.needs_whole) {
+      if (reply && !p.resolved) {
         again.push_back(position);
         continue;
       }
