@@ -188,21 +188,19 @@ private:
   }
 
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
-    if (auto ok = validate(view_, moves); !ok)
-      return ok;
-    if (!options_.encodes)
-      for (auto& move : moves)
-        move.encoding = page_encoding::raw;
     return run(move_direction::gather, moves, events);
   }
 
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
-    if (auto ok = validate(view_, moves); !ok)
-      return ok;
     return run(move_direction::scatter, moves, events);
   }
 
   result<void> run(move_direction direction, std::span<block_move> moves, const device_events& events) {
+    if (auto ok = validate(view_, moves); !ok)
+      return ok;
+    if (direction == move_direction::gather && !options_.encodes)
+      for (auto& move : moves)
+        move.encoding = page_encoding::raw;
     if (auto broken = failure())
       return tl::unexpected(std::move(*broken));
     const beside_captures free;
