@@ -44,12 +44,15 @@ bool keeps_pages_beyond_disk(const node_config& config) noexcept {
   return config.memory.beyond_disk && config.registry.durability != "strict";
 }
 
+std::uint64_t slots_of_rank(const node_config& config, const rank_storage& rank, std::uint64_t page_bytes) {
+  return is_in_memory_only(config, rank) ? config.memory.bytes / io::least_slot_bytes(page_bytes)
+                                         : slab_slots(rank.slab_bytes, page_bytes);
+}
+
 std::uint64_t slots_of_config(const node_config& config) {
   std::uint64_t out = 0;
   for_each_rank(config, [&](std::uint64_t page, const rank_storage& rank) {
-    const auto slots = is_in_memory_only(config, rank) ? config.memory.bytes / io::least_slot_bytes(page)
-                                                       : slab_slots(rank.slab_bytes, page);
-    out += std::min(slots, slots_max);
+    out += std::min(slots_of_rank(config, rank, page), slots_max);
   });
   return out;
 }

@@ -17,7 +17,10 @@ namespace troupe::config {
 /// up.
 inline constexpr std::uint64_t memory_of_idle_node = 64 * mebibyte;
 
-/// Slots of all ranks of the namespaces in the config. A rank without a slab has as many as fit into all memory.
+/// Slots of a rank for pages of this size. A rank without a slab has as many as fit into all memory.
+std::uint64_t slots_of_rank(const node_config& config, const rank_storage& rank, std::uint64_t page_bytes);
+
+/// Slots of all ranks of the namespaces in the config.
 std::uint64_t slots_of_config(const node_config& config);
 
 /// Whether pages of this rank are in memory only.

@@ -342,12 +342,6 @@ private:
 
   bool in_memory_only(const rank_storage& x) const { return is_in_memory_only(config_, x); }
 
-  /// Without a slab: as many as fit into all memory.
-  std::uint64_t slots_of(const rank_storage& x, std::uint64_t page_bytes) const {
-    return in_memory_only(x) ? config_.memory.bytes / io::least_slot_bytes(page_bytes)
-                             : slab_slots(x.slab_bytes, page_bytes);
-  }
-
   /// The slots of slabs are known before anything is started.
   void check_memory() {
     const auto slots = slots_of_config(config_);
@@ -391,7 +385,7 @@ private:
                "\" are in memory only: choose \"relaxed\" or \"none\", or give them slabs",
            {"storage.ranks", "memory.write_back"});
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const auto slots = slots_of(config_.storage.ranks[rank], *page);
+      const auto slots = slots_of_rank(config_, config_.storage.ranks[rank], *page);
       const auto slab_path = join("storage.ranks", rank) + ".slab_bytes";
       const bool memory_only = in_memory_only(config_.storage.ranks[rank]);
       demand(slots >= min_slots || memory_only, slab_path,
