@@ -64,18 +64,18 @@ void hub::apply(const namespace_id& ns, const namespace_served& x, timestamp now
   seal(*streams_.back(), now, wall, true);
 }
 
-void hub::log(const namespace_id& ns, const page_event& x) {
+void hub::log(const namespace_id& ns, page_event::kind what, const page_record& page) {
   const auto model = logged_.find(ns);
   if (model == logged_.end())
     return;
   logged_change out;
-  out.what = x.what == page_event::kind::stored ? logged_change::kind::stored : logged_change::kind::removed;
+  out.what = what == page_event::kind::stored ? logged_change::kind::stored : logged_change::kind::removed;
   out.model = model->second;
-  out.hash = x.page.hash;
-  if (x.what == page_event::kind::stored) {
-    out.parent = x.page.parent;
-    out.has_parent = x.page.has_parent;
-    for_each_token(x.page, book_.shape(x.page.shape), [&](std::uint32_t token) { out.tokens.push_back(token); });
+  out.hash = page.hash;
+  if (what == page_event::kind::stored) {
+    out.parent = page.parent;
+    out.has_parent = page.has_parent;
+    for_each_token(page, book_.shape(page.shape), [&](std::uint32_t token) { out.tokens.push_back(token); });
   }
   options_.log->append(std::move(out));
 }
@@ -113,7 +113,7 @@ void hub::apply(const namespace_id& ns, pages_described& x, timestamp now, doubl
     switch (book_.store(page)) {
     case page_book::outcome::stored:
       add_to(options_.counts->stored);
-      log(ns, {page_event::kind::stored, page});
+      log(ns, page_event::kind::stored, page);
       add(found->second, {page_event::kind::stored, std::move(page)}, now, wall);
       break;
     case page_book::outcome::completed:
@@ -134,7 +134,7 @@ void hub::apply(const namespace_id& ns, const keys_removed& x, timestamp now, do
   for (const auto& key : x.keys)
     if (auto page = book_.remove(book_.id_of(ns, key))) {
       add_to(options_.counts->removed);
-      log(ns, {page_event::kind::removed, *page});
+      log(ns, page_event::kind::removed, *page);
       const auto to = book_.shape(page->shape).stream;
       add(to, {page_event::kind::removed, std::move(*page)}, now, wall);
     }
@@ -155,7 +155,7 @@ void hub::apply(const namespace_id& ns, const keys_moved& x, timestamp now, doub
     if (has_tokens(*page, form))
       add(form.stream, {page_event::kind::stored, std::move(*page)}, now, wall);
     else if (book_.remove(page->id))
-      log(ns, {page_event::kind::removed, *page});
+      log(ns, page_event::kind::removed, *page);
   }
 }
 

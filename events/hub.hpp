@@ -110,7 +110,7 @@ private:
   void apply(const namespace_id& ns, const keys_removed& x, timestamp now, double wall);
   void apply(const namespace_id& ns, const keys_moved& x, timestamp now, double wall);
   void start_again(timestamp now, double wall);
-  void log(const namespace_id& ns, const page_event& x);
+  void log(const namespace_id& ns, page_event::kind what, const page_record& page);
   void add(std::uint32_t stream, page_event what, timestamp now, double wall);
   /// Makes a batch of what is pending, or an empty one.
   void seal(stream& of, timestamp now, double wall, bool cleared = false);
