@@ -39,7 +39,7 @@ void cluster::report_condition() {
   }
   for (const auto i : members_.numbers()) {
     const auto part = static_cast<node_condition::part_number>(i);
-    const auto why = trouble_of(i);
+    const auto why = members_.is_self(i) ? std::string{} : trouble_of(i);
     if (members_.is_self(i) || (members_.is_up(i) && why.empty()))
       parts_.condition->ends(trouble::peer_unreachable, part);
     else if (!why.empty())
@@ -58,12 +58,13 @@ cluster_stats cluster::stats() const {
     out.etcd = etcd_->stats();
   for (const auto i : members_.numbers()) {
     const auto counts = fetching_.counts(i);
+    const auto why = trouble_of(i);
     out.peers.push_back({.address = members_.address(i),
                          .node = members_.card(i).node,
                          .incarnation = members_.card(i).incarnation,
-                         .up = members_.is_up(i) && trouble_of(i).empty(),
+                         .up = members_.is_up(i) && why.empty(),
                          .self = members_.is_self(i),
-                         .trouble = trouble_of(i),
+                         .trouble = why,
                          .namespaces = rules_.open_sessions(i),
                          .asked = counts.asked,
                          .had = counts.had,

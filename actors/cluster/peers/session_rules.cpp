@@ -182,11 +182,15 @@ std::size_t session_rules::open_sessions(peer_number peer) const {
 }
 
 std::string session_rules::trouble(peer_number peer) const {
-  if (open_sessions(peer) > 0)
-    return {};
-  const auto failed = std::ranges::find_if(
-      sessions_, [&](const auto& x) { return x.first.first == peer && !x.second.trouble.empty(); });
-  return failed == sessions_.end() ? std::string{} : failed->second.trouble;
+  const std::string* out = nullptr;
+  // The sessions of a peer are neighbours.
+  for (auto i = sessions_.lower_bound({peer, namespace_id{}}); i != sessions_.end() && i->first.first == peer; ++i) {
+    if (i->second.is == phase::open)
+      return {};
+    if (out == nullptr && !i->second.trouble.empty())
+      out = &i->second.trouble;
+  }
+  return out == nullptr ? std::string{} : *out;
 }
 
 std::string session_rules::name_of(const namespace_id& ns) const {
