@@ -1,7 +1,8 @@
 #include "lmcache/peer.hpp"
 
+#include "base/tcp_connect.hpp"
+
 #include <algorithm>
-#include <arpa/inet.h>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -9,7 +10,6 @@
 #include <dirent.h>
 #include <fstream>
 #include <memory>
-#include <netinet/in.h>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,9 +28,6 @@ struct written_address {
   std::string six;
 };
 
-/// The words that map an IPv4 address, in their memory layout.
-constexpr std::array<std::uint32_t, 3> mapped_words{0, 0, 0xffff0000U};
-
 std::string written(std::span<const std::uint32_t> words, std::uint16_t port) {
   std::string out;
   std::array<char, 16> text{};
@@ -44,27 +41,18 @@ std::string written(std::span<const std::uint32_t> words, std::uint16_t port) {
 
 template <class Call>
 written_address address_by(int descriptor, Call call) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (call(descriptor, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
+  socket_address name;
+  name.size = sizeof name.name;
+  auto* const raw = reinterpret_cast<sockaddr*>(&name.name);
+  if (call(descriptor, raw, &name.size) != 0)
     return {};
-  std::array<std::uint32_t, 4> words{mapped_words[0], mapped_words[1], mapped_words[2], 0};
-  std::uint16_t port = 0;
-  if (storage.ss_family == AF_INET) {
-    sockaddr_in x{};
-    std::memcpy(&x, &storage, sizeof x);
-    words[3] = x.sin_addr.s_addr;
-    port = ntohs(x.sin_port);
-  } else if (storage.ss_family == AF_INET6) {
-    sockaddr_in6 x{};
-    std::memcpy(&x, &storage, sizeof x);
-    std::memcpy(words.data(), &x.sin6_addr, sizeof words);
-    port = ntohs(x.sin6_port);
-  } else {
+  const auto host = host_address::of(*raw);
+  if (!host)
     return {};
-  }
-  const bool is_mapped = std::equal(mapped_words.begin(), mapped_words.end(), words.begin());
-  return {is_mapped ? written(std::span(words).last(1), port) : std::string(), written(words, port)};
+  std::array<std::uint32_t, 4> words{};
+  std::memcpy(words.data(), host->bytes.data(), sizeof words);
+  return {host->is_ipv4() ? written(std::span(words).last(1), name.port()) : std::string(),
+          written(words, name.port())};
 }
 
 template <class Number>
