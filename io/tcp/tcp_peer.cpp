@@ -58,9 +58,10 @@ void tcp_streams::move(remote_direction direction, const std::vector<remote_move
     lock.unlock();
     return end(sound ? result<void>() : fail(errc::out_of_range, "the range is outside the memory of the other end"));
   }
-  ends_.emplace(schedule_.add(direction, moves, current_time()), std::move(end));
+  const auto now = current_time();
+  ends_.emplace(schedule_.add(direction, moves, now), std::move(end));
   // No connection ticks while nothing moves.
-  schedule_.tick(current_time());
+  schedule_.tick(now);
   pass_on(std::nullopt);
 }
 
