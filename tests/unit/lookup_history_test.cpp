@@ -151,13 +151,32 @@ TEST_CASE("a reader selects lookups by namespace, owner and ticket", "[explain]"
   other.ns = namespace_of(1, "other").id();
   history.record(other);
 
-  CHECK(history.read({.ns = any_namespace()}, all).parts.size() == 3);
+  const std::array of_one{any_namespace()};
+  CHECK(history.read({.namespaces = of_one}, all).parts.size() == 3);
   const std::vector<owner_id> owners{2};
   CHECK(history.read({.owners = owners}, all).parts.size() == 2);
-  CHECK(history.read({.ns = any_namespace(), .owners = owners}, all).parts.size() == 1);
+  CHECK(history.read({.namespaces = of_one, .owners = owners}, all).parts.size() == 1);
   const auto one = history.read({.name = ticket{1, 2}}, all).parts;
   REQUIRE(one.size() == 1);
   CHECK(one[0].part.name == ticket{1, 2});
+}
+
+TEST_CASE("lookups of other namespaces do not count towards those that a reader wants", "[explain]") {
+  lookup_history history(8, 1, at(0));
+  history.record(lookup_of(1, {1, 1}));
+  const auto other = namespace_of(1, "other").id();
+  for (std::uint64_t i = 2; i < 8; ++i) {
+    auto x = lookup_of(static_cast<int>(i), {2, i});
+    x.ns = other;
+    history.record(x);
+  }
+  const std::array of_one{any_namespace()};
+  CHECK(history.read({.namespaces = of_one}, 2).parts.size() == 1);
+  std::array both{any_namespace(), other};
+  std::ranges::sort(both);
+  CHECK(history.read({.namespaces = both}, all).parts.size() == 7);
+  // None is not all.
+  CHECK(history.read({.namespaces = std::span<const namespace_id>()}, all).parts.empty());
 }
 
 TEST_CASE("a trim concerns the last lookup under its ticket", "[explain]") {

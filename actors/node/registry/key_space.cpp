@@ -460,8 +460,7 @@ entry_index key_space::clear(rank_number rank, entry_index from, std::uint32_t m
   for (std::uint32_t looks = 0; looks < most && i < table_.end(); ++looks, ++i)
     for (const auto r : ranks())
       if ((rank == all_ranks || rank == r) && table_.page(i, r).live()) {
-        if (history_)
-          history_->note(id_, table_.entry(i).key, key_event::erased, r);
+        note(table_.entry(i).key, key_event::erased, r);
         invalidate(i, r, now, false);
         ++pages;
       }

@@ -62,7 +62,7 @@ public:
     /// Null means no limit.
     shared_budget memory{};
     eviction_factory eviction = make_lru_policy;
-    /// Where evictions are noted; null if they are not.
+    /// Where key events are noted; null if they are not.
     std::shared_ptr<lookup_history> history{};
   };
 
@@ -74,6 +74,12 @@ public:
   const namespace_spec& spec() const noexcept { return *spec_; }
   const namespace_options& options() const noexcept { return options_; }
   const namespace_id& id() const noexcept { return id_; }
+
+  /// Notes what happened to the key, where such events are noted.
+  void note(const key_digest& key, key_event what, rank_number rank) const {
+    if (history_)
+      history_->note(id_, key, what, rank);
+  }
 
   /// Registers a rank, or records how many slots it has. The rank must be below `rank_limit`. All keys become
   /// incomplete until a new rank has a page of them. `incarnation` is stored with pages that are published from now on;

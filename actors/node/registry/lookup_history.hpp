@@ -111,8 +111,8 @@ struct explained_part {
 
 /// The lookups that a reader wants: all criteria apply.
 struct lookup_filter {
-  /// Null: of all namespaces.
-  namespace_id ns{};
+  /// Of these namespaces, in ascending order; absent: of all.
+  std::optional<std::span<const namespace_id>> namespaces{};
   /// Of these owners; empty: of all.
   std::span<const owner_id> owners{};
   std::optional<ticket> name{};
@@ -191,7 +191,8 @@ public:
     std::uint64_t events = 0;
   };
 
-  /// The newest `most` lookups that pass the filter. The shard waits meanwhile, for some tens of microseconds.
+  /// The newest `most` lookups that pass the filter. The shard waits meanwhile: about 0.1 ms for 65,536 events, on a
+  /// Xeon of 2023.
   view read(const lookup_filter& wanted, std::size_t most) const;
 
   std::uint64_t resident_bytes() const noexcept;

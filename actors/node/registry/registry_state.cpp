@@ -60,8 +60,7 @@ result<evict_reply> registry_state::evict(const evict_request& request, timestam
     reply.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(unseen, request.wanted));
     reply.more = true;
   } else {
-    if (auto* const history = namespaces_.history())
-      history->advance(now);
+    namespaces_.advance_history(now);
     const auto looks = std::min<std::uint64_t>(std::uint64_t{4} * request.wanted + 64, options().max_eviction_looks);
     reply = keys.evict({request.rank, request.wanted, static_cast<std::uint32_t>(looks), request.force},
                        namespaces_.clock().now(now));
@@ -84,8 +83,7 @@ void registry_state::account() {
 }
 
 bool registry_state::tick(timestamp now) {
-  if (auto* const history = namespaces_.history())
-    history->advance(now);
+  namespaces_.advance_history(now);
   account();
   descriptions_.look_at_tiers();
   std::size_t left = options().tick_work;

@@ -355,8 +355,7 @@ result<result_codes> shard_administration::erase(const erase_request& request, t
   if (!found)
     return namespaces_.refuse(found.error());
   auto& ns = found->keys;
-  if (auto* const history = namespaces_.history())
-    history->advance(now);
+  namespaces_.advance_history(now);
   result_codes reply;
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
     const auto entry = ns.table().refresh(found_[i], request.keys[i]);
@@ -377,8 +376,7 @@ result<clear_reply> shard_administration::clear(const clear_request& request, ti
   if (auto bad = namespaces_.check_ranks(ns, request.rank))
     return namespaces_.refuse(std::move(*bad));
   ns.note_cleared(request.rank);
-  if (auto* const history = namespaces_.history())
-    history->advance(now);
+  namespaces_.advance_history(now);
   clear_reply reply;
   reply.next = ns.clear(request.rank, request.from, namespaces_.options().max_clear_looks, namespaces_.clock().now(now),
                         reply.pages);

@@ -36,6 +36,11 @@ public:
   const registry_options& options() const noexcept { return options_; }
   /// Where lookups and key events are recorded; null if they are not.
   lookup_history* history() const noexcept { return options_.history.get(); }
+  /// The time of the key events that are recorded from now on.
+  void advance_history(timestamp now) const noexcept {
+    if (options_.history)
+      options_.history->advance(now);
+  }
   coarse_clock& clock() noexcept { return clock_; }
   const coarse_clock& clock() const noexcept { return clock_; }
 

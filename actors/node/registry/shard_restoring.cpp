@@ -21,8 +21,7 @@ shard_restoring::slot_claim& shard_restoring::claims::of(std::uint32_t ns, rank_
 
 void shard_restoring::drop(key_space& ns, rank_number rank, slot_claim& what) {
   const auto entry = std::exchange(what.entry_plus_one, 0) - 1;
-  if (auto* const history = namespaces_.history())
-    history->note(ns.id(), ns.table().entry(entry).key, key_event::not_restored, rank);
+  ns.note(ns.table().entry(entry).key, key_event::not_restored, rank);
   ns.drop(entry, rank);
   ++report_.displaced;
   --report_.pages;

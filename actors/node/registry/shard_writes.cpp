@@ -28,14 +28,9 @@ void shard_writes::end_page(reserved_page_number number, errc code, coarse_time 
     r.answers[page.answer] = answered(code);
   reservations_.remove_page(number);
   auto& ns = namespaces_.at(r.name.ns);
-  note(ns, ns.table().entry(page.entry).key, code == errc::full ? key_event::save_without_slot : key_event::save_ended,
-       r.name.rank);
+  ns.note(ns.table().entry(page.entry).key, code == errc::full ? key_event::save_without_slot : key_event::save_ended,
+          r.name.rank);
   ns.unreserve(page.entry, r.name.rank, page.where, until);
-}
-
-void shard_writes::note(const key_space& ns, const key_digest& key, key_event what, rank_number rank) const {
-  if (auto* const history = namespaces_.history())
-    history->note(ns.id(), key, what, rank);
 }
 
 void shard_writes::end_shared(reserved_page_number number, coarse_time until) {
@@ -111,10 +106,11 @@ void shard_writes::note_refused(const key_space& ns, std::span<const key_digest>
                                 rank_number rank) const {
   if (namespaces_.history() == nullptr)
     return;
+  lookup_history::batch notes(namespaces_.history(), ns.id(), rank);
   for (std::size_t i = 0; i < keys.size(); ++i)
     if (const auto entry = ns.table().refresh(found_[i], keys[i]);
         entry == no_entry || !ns.table().page(entry, rank).live())
-      note(ns, keys[i], what, rank);
+      notes.add(keys[i], what);
 }
 
 // -- checks ---------------------------------------------------------------------------------------------------------
@@ -313,7 +309,7 @@ std::optional<reservation_number> shard_writes::mark(key_space& ns, const slot_r
     const auto entry = ns.find_or_admit(keys[i], found_[i]);
     if (entry == no_entry) {
       answers[i] = answered(errc::full);
-      note(ns, keys[i], key_event::save_without_entry, rank);
+      ns.note(keys[i], key_event::save_without_entry, rank);
       continue;
     }
     found_[i] = entry;

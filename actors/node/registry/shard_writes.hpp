@@ -170,8 +170,6 @@ private:
   void end_reservation(reservation_number number);
   void expire_reservation(reservation_number number);
   void close_if_ended(reservation_number number);
-  /// Notes what happened to the key, where such events are recorded.
-  void note(const key_space& ns, const key_digest& key, key_event what, rank_number rank) const;
   /// Notes the keys of which the rank has no page; `found_` has their entries.
   void note_refused(const key_space& ns, std::span<const key_digest> keys, key_event what, rank_number rank) const;
 

@@ -33,16 +33,16 @@ void shard_writes::publish(key_space& ns, entry_index entry, rank_number rank, s
 }
 
 void shard_writes::note_written(key_space& ns, rank_number rank, page_origin origin, timestamp now) {
-  if (auto* const history = namespaces_.history())
-    history->advance(now);
-  if (origin == page_origin::client)
+  namespaces_.advance_history(now);
+  if (origin == page_origin::client) {
     ns.inserted(inserted_);
-  else
+  } else {
     ns.fetched(inserted_, origin == page_origin::transient, namespaces_.clock().now(now),
                namespaces_.clock().after(now, namespaces_.options().await_fetched));
-  if (origin != page_origin::client)
+    lookup_history::batch notes(namespaces_.history(), ns.id(), rank);
     for (const auto entry : inserted_)
-      note(ns, ns.table().entry(entry).key, key_event::fetched, rank);
+      notes.add(ns.table().entry(entry).key, key_event::fetched);
+  }
   // Existing keys lie between new ones: all of them must move for the whole to be in prefix order.
   if (inserted_.size() < used_.size())
     ns.touch_again(used_);
@@ -207,7 +207,7 @@ errc shard_writes::reclaim_slot(key_space& ns, rank_number rank, slot_number slo
   const auto entry = ns.assigned_to(rank, slot);
   const auto cell = entry != no_entry ? ns.table().page(entry, rank) : page_cell{};
   if (cell.live() && cell.where().slot == slot) {
-    note(ns, ns.table().entry(entry).key, key_event::reclaimed, rank);
+    ns.note(ns.table().entry(entry).key, key_event::reclaimed, rank);
     ns.invalidate(entry, rank, namespaces_.clock().now(now), true);
     ++reclaimed_;
     return errc::ok;
@@ -252,8 +252,7 @@ result<finish_reply> shard_writes::invalidate(const invalidate_request& request,
   if (!found)
     return tl::unexpected<error>(found.error());
   auto& ns = found->keys;
-  if (auto* const history = namespaces_.history())
-    history->advance(now);
+  namespaces_.advance_history(now);
   finish_reply reply;
   reply.results.items.reserve(request.pages.size());
   for (std::size_t i = 0; i < request.pages.size(); ++i) {
@@ -263,7 +262,7 @@ result<finish_reply> shard_writes::invalidate(const invalidate_request& request,
     auto code = errc::not_found;
     if (cell.live() && cell.where() == page.where) {
       ns.invalidate(entry, request.rank, namespaces_.clock().now(now), true);
-      note(ns, page.key, key_event::damaged, request.rank);
+      ns.note(page.key, key_event::damaged, request.rank);
       ++invalidated_[static_cast<std::size_t>(request.tier(i))];
       code = errc::ok;
     } else if (cell.live() || cell.reserved()) {
@@ -279,8 +278,7 @@ result<result_codes> shard_writes::drop_pages(const dropped_pages_request& reque
   if (!found)
     return namespaces_.refuse(found.error());
   auto& ns = found->keys;
-  if (auto* const history = namespaces_.history())
-    history->advance(now);
+  namespaces_.advance_history(now);
   keys_.clear();
   for (const auto& page : request.pages)
     keys_.push_back(page.key);
@@ -300,7 +298,7 @@ result<result_codes> shard_writes::drop_pages(const dropped_pages_request& reque
     else
       code = errc::not_found;
     if (code == errc::ok)
-      note(ns, keys_[i], key_event::dropped, request.rank);
+      ns.note(keys_[i], key_event::dropped, request.rank);
     reply.results.items.push_back(byte_of(code));
   }
   return reply;
