@@ -28,18 +28,13 @@ std::optional<owner_id> owner_of(std::string_view text) {
 /// What is known when a question has been answered by the histories.
 struct explain_service::answer {
   caller_ptr who;
-  timestamp now{};
-  std::int64_t unix_now_ms = 0;
+  unix_clock::reading now{};
   std::vector<joined_lookup> lookups;
   /// The namespaces that the caller may use.
   std::map<namespace_id, namespace_info> namespaces;
   timestamp events_since{};
   /// For each lookup and each of its ends.
   std::vector<std::vector<missing_key>> ends;
-
-  std::int64_t unix_ms(timestamp at) const {
-    return unix_now_ms - std::chrono::duration_cast<std::chrono::milliseconds>(now - at).count();
-  }
 };
 
 /// A question to a shard: the state of a missing key in this namespace.
@@ -79,13 +74,14 @@ void explain_service::ask(const question& wanted, caller_ptr who, std::function<
 
 result<void> explain_service::collect(answer& to, const question& wanted) const {
   lookup_filter filter{.name = wanted.lookup};
-  if (!wanted.namespace_name.empty()) {
-    const auto found =
-        std::ranges::find_if(to.namespaces, [&](const auto& x) { return x.second.spec.name == wanted.namespace_name; });
-    if (found == to.namespaces.end())
-      return fail(errc::not_found, "no namespace has the name \"" + wanted.namespace_name + '"');
-    filter.ns = found->first;
-  }
+  // Those that the caller may read, in the order of their ids.
+  std::vector<namespace_id> readable;
+  for (const auto& [id, ns] : to.namespaces)
+    if (wanted.namespace_name.empty() || ns.spec.name == wanted.namespace_name)
+      readable.push_back(id);
+  if (readable.empty() && !wanted.namespace_name.empty())
+    return fail(errc::not_found, "no namespace has the name \"" + wanted.namespace_name + '"');
+  filter.namespaces = readable;
   std::vector<owner_id> owners;
   if (!wanted.client.empty()) {
     owners = clients_->owners_of(wanted.client);
@@ -100,23 +96,19 @@ result<void> explain_service::collect(answer& to, const question& wanted) const 
                   "no client \"" + wanted.client + "\" has attached lately; /v1/status lists those that are attached");
     filter.owners = owners;
   }
-  to.now = std::chrono::steady_clock::now();
-  to.unix_now_ms =
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
+  to.now = unix_clock::read();
   to.events_since = timestamp::min();
   std::vector<explained_part> parts;
   for (const auto& history : histories_) {
     auto view = history->read(filter, wanted.last * parts_per_lookup);
     to.events_since = std::max(to.events_since, view.events_since);
-    std::erase_if(view.parts, [&](const explained_part& x) { return !to.namespaces.contains(x.part.ns); });
     std::ranges::move(view.parts, std::back_inserter(parts));
   }
   to.lookups = join(std::move(parts), wanted.last);
   for (const auto& lookup : to.lookups) {
     auto& ends = to.ends.emplace_back();
     for (const auto& end : lookup.ends) {
-      missing_key key{.known = end, .events_since = to.events_since, .now = to.now};
+      missing_key key{.known = end, .events_since = to.events_since};
       key.ranks = static_cast<std::uint32_t>(to.namespaces.at(lookup.ns).ranks.size());
       key.since_start = to.events_since <= started_;
       ends.push_back(std::move(key));
@@ -200,17 +192,20 @@ void append_end(std::string& out, const missing_key& x, bool shows_keys) {
 } // namespace
 
 std::string explain_service::text_of(const answer& x) const {
+  const auto unix_ms = [&](timestamp at) {
+    return std::chrono::floor<std::chrono::milliseconds>(clock_.of(at, x.now)).count();
+  };
   std::string out;
   json_members all(out);
   all.add("kept", !histories_.empty());
-  all.add("events_since_ms", histories_.empty() ? x.unix_now_ms : x.unix_ms(std::max(x.events_since, started_)));
+  all.add("events_since_ms", unix_ms(histories_.empty() ? x.now.after : std::max(x.events_since, started_)));
   std::size_t at = 0;
   append_list(all.key("lookups"), x.lookups, [&](const joined_lookup& lookup) {
     const auto& ends = x.ends[at++];
     const auto& ns = x.namespaces.at(lookup.ns);
     json_members m(out);
     m.add("id", id_of(lookup.name)).add("client", clients_->name_of(lookup.name.owner));
-    m.add("namespace", ns.spec.name).add("at_ms", x.unix_ms(lookup.at));
+    m.add("namespace", ns.spec.name).add("at_ms", unix_ms(lookup.at));
     m.add("asked", lookup.asked).add("found", lookup.found);
     m.add("block_tokens", ns.spec.geometry.block_tokens);
     if (lookup.tiers_known)

@@ -3,6 +3,7 @@
 #include "actors/node/supervisor/node_start.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/unix_clock.hpp"
 #include "http/explain/explanation.hpp"
 #include "http/registry/metadata_service.hpp"
 #include "http/server/caller.hpp"
@@ -59,6 +60,7 @@ private:
   const std::vector<std::shared_ptr<const lookup_history>> histories_;
   const std::shared_ptr<const client_names> clients_;
   const timestamp started_;
+  mutable unix_clock clock_;
 };
 
 } // namespace troupe::http::explain

@@ -70,7 +70,6 @@ struct missing_key {
   timestamp events_since{};
   /// Whether the node started at that time.
   bool since_start = false;
-  timestamp now{};
 };
 
 /// A word for programs, and a sentence for people.
