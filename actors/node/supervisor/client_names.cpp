@@ -18,8 +18,11 @@ void client_names::disconnected(owner_id owner) {
 
 void client_names::called(owner_id owner, const std::string& name) {
   const std::lock_guard guard(mutex_);
-  if (all_.try_emplace(owner, known{name, false}).second)
-    keep_for_a_while(owner);
+  // Most callers are known.
+  if (all_.contains(owner))
+    return;
+  all_.emplace(owner, known{name, false});
+  keep_for_a_while(owner);
 }
 
 void client_names::keep_for_a_while(owner_id owner) {

@@ -401,10 +401,10 @@ void node::release_disconnected() {
   for (const auto& gone : state_.take_disconnected()) {
     log::get("node")->info("client disconnected: '{}' ({:016x}, {}); its leases and reservations are released",
                            gone.name, gone.owner, gone.why);
+    children_.clients->disconnected(gone.owner);
     // The proxies end first, so that later messages of the client are not delivered. A message that a proxy has already
     // forwarded may still arrive after the notice of disconnection: an io worker remembers disconnected clients, and at
     // a shard such a hold expires.
-    children_.clients->disconnected(gone.owner);
     const auto left = clients_.extract(gone.owner);
     auto& was = left.mapped();
     demonitor(was.handle.address());
