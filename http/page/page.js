@@ -255,7 +255,6 @@ function show(x) {
   by("main").hidden = false;
   show_charts();
   fill(by("tiers"), ...tiers(x));
-  fill(by("legend"), ...legend());
   const nothing = element("p", { class: "quiet" }, "none yet: clients create them, or the config names them");
   const cards = x.namespaces.map(namespace_card);
   if (x.namespaces_omitted > 0)
@@ -363,5 +362,6 @@ by("forget").addEventListener("click", () => {
 });
 addEventListener("resize", show_charts);
 show_ranges();
+fill(by("legend"), ...legend());
 listen_for_runbooks();
 refresh();

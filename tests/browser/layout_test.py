@@ -123,6 +123,15 @@ class Layout(unittest.TestCase):
             with self.subTest(width=width, tiles=rows):
                 self.assertEqual(len(set(rows)), 1)
 
+    def test_dark_has_all_colours(self):
+        self.show(self.fresh)
+        light, dark = self.page.run(
+            "(() => { const rules = [...document.styleSheets[0].cssRules]; "
+            "const names = (rule) => [...rule.style].filter((x) => x.startsWith('--')).sort(); "
+            "const media = rules.find((r) => r.media && r.media.mediaText.includes('dark')); "
+            "return [names(rules.find((r) => r.selectorText === ':root')), names(media.cssRules[0])]; })()")
+        self.assertEqual(light, dark)
+
     def test_a_node_that_has_just_started(self):
         self.faults_of(self.fresh)
 
