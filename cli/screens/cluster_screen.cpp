@@ -14,10 +14,6 @@ namespace {
 using nlohmann::json;
 using table_rows = std::vector<std::vector<std::string>>;
 
-std::string count_of(const json& x, const char* key) {
-  return count_text(whole_at(x, key));
-}
-
 /// The node's name, or its address until it has answered once.
 std::string name_of(const json& node) {
   const auto name = text_at(node, {"node"});
@@ -41,8 +37,7 @@ std::string table_of_others(const json& cluster, std::vector<std::string> head, 
 std::string etcd_sentence(const json& cluster) {
   const auto trouble = text_at(cluster, {"etcd", "trouble"});
   return "etcd " + text_at(cluster, {"etcd", "endpoints"}) + ": " + text_at(cluster, {"etcd", "state"}) + ", " +
-         count_text(static_cast<std::uint64_t>(number_at(cluster, {"etcd", "listed"}))) + " nodes are listed" +
-         (trouble.empty() ? "" : "; " + trouble);
+         counted_at(cluster, {"etcd", "listed"}) + " nodes are listed" + (trouble.empty() ? "" : "; " + trouble);
 }
 
 std::string states(const json& cluster, std::size_t columns) {
@@ -51,7 +46,7 @@ std::string states(const json& cluster, std::size_t columns) {
     const auto state = text_at(node, {"state"});
     const auto name = text_at(node, {"node"});
     rows.push_back({name.empty() ? "?" : name, text_at(node, {"address"}), state,
-                    state == "up" ? micros_text(number_at(node, {"lag_us"})) : "-", count_of(node, "namespaces")});
+                    state == "up" ? micros_text(number_at(node, {"lag_us"})) : "-", counted_at(node, {"namespaces"})});
   }
   return table_of(rows, columns, 2);
 }
@@ -59,25 +54,29 @@ std::string states(const json& cluster, std::size_t columns) {
 std::string traffic(const json& cluster, std::size_t columns) {
   auto out = table_of_others(cluster, {"FETCHED", "ASKED", "HAD", "LATE", "PAGES", "BYTES", "FAILED"}, columns,
                              [](const json& x) -> std::vector<std::string> {
-                               return {name_of(x),           count_of(x, "asked"), count_of(x, "had"),
-                                       count_of(x, "late"),  count_of(x, "pages"), bytes_text(number_at(x, {"bytes"})),
-                                       count_of(x, "failed")};
+                               return {name_of(x),
+                                       counted_at(x, {"asked"}),
+                                       counted_at(x, {"had"}),
+                                       counted_at(x, {"late"}),
+                                       counted_at(x, {"pages"}),
+                                       bytes_text(number_at(x, {"bytes"})),
+                                       counted_at(x, {"failed"})};
                              });
   out += table_of_others(cluster, {"SERVED", "PAGES", "BYTES", "LEARNED KEYS"}, columns,
                          [](const json& x) -> std::vector<std::string> {
-                           return {name_of(x), count_of(x, "served_pages"), bytes_text(number_at(x, {"served_bytes"})),
-                                   count_of(x, "learned_keys")};
+                           return {name_of(x), counted_at(x, {"served_pages"}),
+                                   bytes_text(number_at(x, {"served_bytes"})), counted_at(x, {"learned_keys"})};
                          });
   const auto has_files = [](const json& x) {
-    return whole_at(x, "file_pages") + whole_at(x, "files_stale") + whole_at(x, "files_damaged") +
-               whole_at(x, "files_failed") >
+    return whole_at(x, {"file_pages"}) + whole_at(x, {"files_stale"}) + whole_at(x, {"files_damaged"}) +
+               whole_at(x, {"files_failed"}) >
            0;
   };
   if (std::ranges::any_of(list_at(cluster, {"nodes"}), has_files))
     out += table_of_others(cluster, {"FILES", "PAGES READ", "STALE", "DAMAGED", "FAILED"}, columns,
                            [](const json& x) -> std::vector<std::string> {
-                             return {name_of(x), count_of(x, "file_pages"), count_of(x, "files_stale"),
-                                     count_of(x, "files_damaged"), count_of(x, "files_failed")};
+                             return {name_of(x), counted_at(x, {"file_pages"}), counted_at(x, {"files_stale"}),
+                                     counted_at(x, {"files_damaged"}), counted_at(x, {"files_failed"})};
                            });
   return out;
 }
@@ -88,9 +87,9 @@ std::string adopted(const json& cluster, std::size_t columns) {
     return {};
   table_rows rows{{"ADOPTED", "CLAIM", "KEYS", "ASKED", "HAD", "PAGES", "BYTES", "FAILED"}};
   for (const auto& x : list_at(cluster, {"adopted"}))
-    rows.push_back({text_at(x, {"node"}), x.value("own", false) ? "this node" : "another node", count_of(x, "keys"),
-                    count_of(x, "asked"), count_of(x, "had"), count_of(x, "pages"), bytes_text(number_at(x, {"bytes"})),
-                    count_of(x, "failed")});
+    rows.push_back({text_at(x, {"node"}), x.value("own", false) ? "this node" : "another node", counted_at(x, {"keys"}),
+                    counted_at(x, {"asked"}), counted_at(x, {"had"}), counted_at(x, {"pages"}),
+                    bytes_text(number_at(x, {"bytes"})), counted_at(x, {"failed"})});
   return "\n" + table_of(rows, columns);
 }
 

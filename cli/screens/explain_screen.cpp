@@ -30,11 +30,11 @@ void add_lines(std::string& out, std::string_view text, std::size_t indent, std:
 }
 
 std::string found_text(const nlohmann::json& x) {
-  const auto found = whole_at(x, "found");
-  auto out = "found " + count_text(found) + " of " + count_text(whole_at(x, "asked")) + " blocks";
+  const auto found = whole_at(x, {"found"});
+  auto out = "found " + count_text(found) + " of " + counted_at(x, {"asked"}) + " blocks";
   std::string tiers;
   const auto add = [&](const char* key, const char* name) {
-    if (const auto n = whole_at(x, key); n > 0)
+    if (const auto n = whole_at(x, {key}); n > 0)
       tiers += (tiers.empty() ? "" : ", ") + count_text(n) + " " + name;
   };
   add("memory", "in memory");
@@ -53,7 +53,7 @@ void add_reasons(std::string& out, const nlohmann::json& x, std::size_t columns)
   std::set<std::string> texts;
   for (const auto& end : ends)
     texts.insert(text_at(end, {"text"}));
-  const std::string place = x.value("each", false) ? "a block" : "block " + count_text(whole_at(x, "found") + 1);
+  const std::string place = x.value("each", false) ? "a block" : "block " + count_text(whole_at(x, {"found"}) + 1);
   if (texts.size() > 1)
     add_lines(out, place + ", one of:", reason_indent, columns);
   for (const auto& text : texts)
@@ -81,7 +81,7 @@ std::string explain_screen(const nlohmann::json& x, std::size_t columns) {
   // The newest last, as in a log.
   for (auto i = lookups.rbegin(); i != lookups.rend(); ++i) {
     const auto client = text_at(*i, {"client"});
-    out += clock_text(whole_at(*i, "at_ms")) + " ";
+    out += clock_text(whole_at(*i, {"at_ms"})) + " ";
     auto front = (client.empty() ? "a client" : client) + " in " + text_at(*i, {"namespace"}) + " " + found_text(*i) +
                  "  [" + text_at(*i, {"id"}) + "]";
     const auto lines = wrapped(front, columns - reason_indent);
@@ -90,7 +90,7 @@ std::string explain_screen(const nlohmann::json& x, std::size_t columns) {
     add_reasons(out, *i, columns);
   }
   if (!lookups.empty())
-    add_lines(out, "Removals are known since " + clock_text(whole_at(x, "events_since_ms")) + ".", 0, columns);
+    add_lines(out, "Removals are known since " + clock_text(whole_at(x, {"events_since_ms"})) + ".", 0, columns);
   return out;
 }
 

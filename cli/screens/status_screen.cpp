@@ -24,14 +24,6 @@ constexpr std::size_t bar_most = 100;
 constexpr std::size_t ranks_most = 16;
 constexpr std::size_t clients_most = 8;
 
-std::uint64_t whole_at(const json& x, std::initializer_list<const char*> keys) {
-  return static_cast<std::uint64_t>(std::max(number_at(x, keys), 0.0));
-}
-
-std::string counted_at(const json& x, std::initializer_list<const char*> keys) {
-  return count_text(whole_at(x, keys));
-}
-
 std::optional<double> ratio_of(const json& activity) {
   const auto asked = number_at(activity, {"asked_keys"});
   return asked > 0 ? std::optional(number_at(activity, {"hit_ratio"})) : std::nullopt;
@@ -40,10 +32,6 @@ std::optional<double> ratio_of(const json& activity) {
 std::string per_second(const json& activity, const char* key) {
   const auto seconds = number_at(activity, {"seconds"});
   return rate_text(seconds > 0 ? number_at(activity, {key}) / seconds : 0);
-}
-
-std::string share_of(double part, double whole) {
-  return whole > 0 ? percent_text(part / whole) : std::string("-");
 }
 
 /// The lines of a screen; long ones continue below their text.
@@ -113,7 +101,7 @@ void add_encoded(screen& to, const json& x) {
     }
   if (stored < payload)
     to.add("encoded", bytes_text(payload) + " saved since the start in " + bytes_text(stored) + " (" +
-                          share_of(stored, payload) + ")");
+                          share_text(stored, payload) + ")");
 }
 
 void add_tiers(screen& to, const json& x) {
@@ -121,7 +109,7 @@ void add_tiers(screen& to, const json& x) {
   const auto of = [&](const char* tier, const char* limit) {
     const auto most = number_at(t, {tier, limit});
     const auto used = number_at(t, {tier, "bytes"});
-    return bytes_text(used) + " of " + bytes_text(most) + " (" + share_of(used, most) + ")";
+    return bytes_text(used) + " of " + bytes_text(most) + " (" + share_text(used, most) + ")";
   };
   const bool has_disk = number_at(t, {"disk", "capacity_bytes"}) > 0;
   to.add("");

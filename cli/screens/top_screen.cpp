@@ -50,11 +50,6 @@ const json& minute_of(const json& x) {
   return x.contains("last_minute") ? x["last_minute"] : nothing;
 }
 
-/// How many of the live slots of all are used.
-std::string used_text(double live, double all) {
-  return percent_text(all > 0 ? std::optional(live / all) : std::nullopt);
-}
-
 } // namespace
 
 top_screen::counts top_screen::counts_of(const json& ns) {
@@ -128,8 +123,7 @@ void top_screen::observe(const json& status, timestamp now) {
   name_ = text_at(status, {"node", "name"});
   when_ = text_at(status, {"node", "now"});
   facts_ = "up " + span_text(number_at(status, {"node", "uptime_s"})) + ", clients " +
-           count_text(static_cast<std::uint64_t>(number_at(status, {"clients", "attached"}))) + ", leases " +
-           count_text(static_cast<std::uint64_t>(number_at(status, {"registry", "leases"})));
+           counted_at(status, {"clients", "attached"}) + ", leases " + counted_at(status, {"registry", "leases"});
   warnings_.clear();
   for (const auto& w : list_at(status, {"warnings"}))
     if (text_at(w, {"severity"}) != "notice")
@@ -155,7 +149,7 @@ void top_screen::observe_namespace(const json& ns, double seconds, counts& all) 
   auto& of_all = row_of(name);
   of_all.live_slots = of_all.slots = 0;
   for (const auto& rank : list_at(ns, {"ranks"})) {
-    const auto number = std::to_string(static_cast<std::uint64_t>(number_at(rank, {"rank"})));
+    const auto number = std::to_string(whole_at(rank, {"rank"}));
     auto& x = row_of(name + "\n" + to_right(number, 6));
     x.damaged = rank.value("damaged", false);
     x.name = "  rank " + number + (x.damaged ? " damaged" : "");
@@ -171,7 +165,7 @@ void top_screen::observe_namespace(const json& ns, double seconds, counts& all) 
   }
   of_all.name = name;
   of_all.ns = name;
-  of_all.keys = count_text(static_cast<std::uint64_t>(number_at(ns, {"keys"})));
+  of_all.keys = counted_at(ns, {"keys"});
   advance(of_all, sum, seconds, minute_of(ns));
   add_to(all, sum);
 }
@@ -197,7 +191,7 @@ void top_screen::observe_lists(const json& status) {
     cluster_.rows.push_back({name.empty() ? "?" : name, text_at(x, {"address"}), state,
                              state == "up" ? micros_text(number_at(x, {"lag_us"})) : "-",
                              bytes_text(number_at(x, {"bytes"})), bytes_text(number_at(x, {"served_bytes"})),
-                             count_text(static_cast<std::uint64_t>(number_at(x, {"learned_keys"})))});
+                             counted_at(x, {"learned_keys"})});
   }
 }
 
@@ -411,7 +405,7 @@ void top_screen::add_table(std::vector<screen_line>& to, std::size_t columns, st
     const auto& x = *all[i];
     const auto load = speed_text(x.now.load_gbps);
     const auto save = speed_text(x.now.save_gbps);
-    const auto used = used_text(x.live_slots, x.slots);
+    const auto used = share_text(x.live_slots, x.slots);
     to.push_back({x.is_rank ? line(x.name, {"", "", load, save, "", "", used},
                                    sparkline(x, picture_columns, shown.of, shown.least))
                             : line(x.name,

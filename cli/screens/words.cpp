@@ -186,8 +186,16 @@ double number_at(const nlohmann::json& x, std::initializer_list<const char*> key
   return found != nullptr && found->is_number() ? found->get<double>() : 0;
 }
 
-std::uint64_t whole_at(const nlohmann::json& x, const char* key) {
-  return static_cast<std::uint64_t>(std::max(number_at(x, {key}), 0.0));
+std::uint64_t whole_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {
+  return static_cast<std::uint64_t>(std::max(number_at(x, keys), 0.0));
+}
+
+std::string counted_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {
+  return count_text(whole_at(x, keys));
+}
+
+std::string share_text(double part, double whole) {
+  return percent_text(whole > 0 ? std::optional(part / whole) : std::nullopt);
 }
 
 std::string text_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {

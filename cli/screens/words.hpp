@@ -48,8 +48,11 @@ std::string table_of(const std::vector<std::vector<std::string>>& rows, std::siz
 /// The value at these keys, each nested in the one before; 0 or empty if there is none of the type. Text is
 /// `printable`.
 double number_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
-/// The same of one key, as a count.
-std::uint64_t whole_at(const nlohmann::json& x, const char* key);
+/// The same for counts, and that count as text for people.
+std::uint64_t whole_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
+std::string counted_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
+/// "58.8 %": a part of a whole; a dash where that is 0.
+std::string share_text(double part, double whole);
 std::string text_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
 /// A list, empty if there is none.
 const nlohmann::json& list_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
