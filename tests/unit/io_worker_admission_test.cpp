@@ -160,7 +160,7 @@ TEST_CASE("admission: a page is not evicted unwritten before its commit time has
   w.pass_time(200 * ms);
   CHECK(w.dropped == std::vector{w.page(1), w.page(0)});
   // A drain does not wait for the commit time.
-  w.state.drain();
+  w.state.drain(w.now);
   w.flush();
   CHECK(w.state.stats().unasked_pages == 0);
 }
@@ -193,7 +193,7 @@ TEST_CASE("admission: a drain drops unasked pages and pages that are saved late"
   w.save({w.page(0), w.page(1)});
   const auto late = w.reply(w.place({w.page(2)})).pin;
   w.load(w.page(0));
-  w.state.drain();
+  w.state.drain(w.now);
   w.flush();
   CHECK(w.dropped == std::vector{w.page(1)});
   CHECK_FALSE(w.state.quiesced());

@@ -329,7 +329,7 @@ TEST_CASE("emptying: it is refused where it is impossible, and a drain ends it",
   const auto pin = w.reply(w.place({w.page(0)})).pin;
   order(w);
   CHECK(w.state.begin_emptying(true, patience, w.now).error().code == errc::busy);
-  w.state.drain();
+  w.state.drain(w.now);
   w.flush();
   REQUIRE(w.emptied.size() == 1);
   CHECK(w.emptied[0].code == errc::shutting_down);

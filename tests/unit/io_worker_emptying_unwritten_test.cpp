@@ -100,7 +100,7 @@ TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the
     CHECK(w.state.stats().unasked_pages == 3);
   }
   SECTION("never written") {
-    w.state.drain();
+    w.state.drain(w.now);
     w.flush();
     CHECK(w.dropped.size() == 6);
     CHECK(w.state.quiesced());

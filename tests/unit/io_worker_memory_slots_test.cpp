@@ -36,7 +36,7 @@ TEST_CASE("memory slots: their pages are read from memory and never written", "[
   CHECK(w.state.stats().dirty_pages == 0);
   CHECK(w.state.stats().slab_slots == 4);
   w.load(w.page(4));
-  w.state.drain();
+  w.state.drain(w.now);
   w.flush();
   CHECK(w.requests.empty());
   CHECK(w.state.quiesced());

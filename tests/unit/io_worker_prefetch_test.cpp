@@ -244,7 +244,7 @@ TEST_CASE("prefetch: no read starts while the node drains, the slab is damaged, 
   SECTION("drains") {
     full_worker w(ahead(1));
     w.look_up({w.page(0), w.page(1)});
-    w.state.drain();
+    w.state.drain(w.now);
     w.flush();
     CHECK(w.state.stats().prefetches_cancelled == 1);
     w.complete();

@@ -94,7 +94,7 @@ public:
 
   /// All that began ends.
   void end() {
-    state_.drain();
+    state_.drain(now_);
     flush();
     for (int i = 0; i < 2000 && !idle(); ++i) {
       for (int k = 0; k < 4; ++k)

@@ -98,7 +98,7 @@ public:
 
   /// All that began ends, and what is stored and in the slab remains.
   void end() {
-    state_.drain();
+    state_.drain(now_);
     flush();
     for (int i = 0; i < 3000 && !idle(); ++i) {
       while (!fills_.empty())

@@ -300,7 +300,7 @@ TEST_CASE("io worker: at shutdown all pages that are only in memory are written"
   const auto other = w.reply(w.place({w.page(2)}));
   w.fill(placed.pin, {errc::ok, errc::ok});
   CHECK(w.checks.empty());
-  w.state.drain();
+  w.state.drain(w.now);
   w.flush();
   CHECK_FALSE(w.state.quiesced());
   CHECK(w.checks.size() == 2);

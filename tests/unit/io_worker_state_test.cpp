@@ -124,7 +124,7 @@ TEST_CASE("io worker: a request beyond its limits is refused as a whole", "[io_w
   CHECK(w.state.place(1, w.request({w.page(0)}), w.now));
   w.flush();
 
-  w.state.drain();
+  w.state.drain(w.now);
   CHECK(refusal(w.request({w.page(1)})) == errc::shutting_down);
 }
 
@@ -251,7 +251,7 @@ TEST_CASE("io worker: a drain answers requests that wait for memory", "[io_worke
   worker w;
   w.place({w.page(0), w.page(1), w.page(2), w.page(3)});
   const auto waiting = w.place({w.page(4)}, 2);
-  w.state.drain();
+  w.state.drain(w.now);
   w.flush();
   CHECK(w.codes_of(w.reply(waiting)) == codes{errc::shutting_down});
 }

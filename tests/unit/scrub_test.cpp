@@ -347,7 +347,7 @@ TEST_CASE("nothing is read while clients wait for the disk, the node drains or t
   }
   SECTION("the node drains") {
     REQUIRE(w.state.take_scrub_wish(w.now));
-    w.state.drain();
+    w.state.drain(w.now);
     w.state.scrub_listed({page(3)}, 0, false, w.now);
     w.go_on();
     CHECK_FALSE(w.read());

@@ -130,7 +130,7 @@ io_worker::behavior_type io_worker::make_behavior() {
         return caf::unit;
       },
       [this](drain_atom) -> caf::result<void> {
-        state_.drain();
+        state_.drain(now());
         auto promise = make_response_promise();
         drains_.push_back(promise);
         flush();

@@ -410,7 +410,7 @@ void io_worker_state::owner_quiesced(owner_id owner, timestamp now) {
   serve(now);
 }
 
-void io_worker_state::drain() {
+void io_worker_state::drain(timestamp now) {
   draining_ = true;
   scrub_.end();
   for (const auto id : std::exchange(queue_, {})) {
@@ -421,7 +421,7 @@ void io_worker_state::drain() {
   stats_.prefetches_cancelled += ahead_.end_all();
   drop_all();
   if (frames_.emptying())
-    end_emptying(errc::shutting_down, timestamp::min()); // no request waits for frames
+    end_emptying(errc::shutting_down, now);
   write_behind();
 }
 

@@ -254,7 +254,7 @@ public:
   fence_id fence(std::span<const slot_ref> slots, timestamp now);
 
   /// Rejects new places and fetches.
-  void drain();
+  void drain(timestamp now);
   bool draining() const noexcept { return draining_; }
   /// Whether no transfer is in progress, and all pages that belong in the slab are there, as far as possible.
   bool quiesced() const noexcept;
