@@ -293,7 +293,7 @@ FILES = {
     ],
     "docs/testing.md": [
         *skip(TESTS, "scripts/test", "scripts/test -R 'unit/page'", "scripts/test asan", "scripts/test tsan",
-              "scripts/test all",
+              "scripts/test all", "scripts/test --stress 20",
               "ninja -C build/release troupe-unit-tests && build/release/tests/troupe-unit-tests '[base]'",
               "TROUPE_CRASH_ROUNDS=500 build/release/tests/troupe-integration-tests '[crash]'",
               "TROUPE_CRASH_SEED=42 build/release/tests/troupe-integration-tests '[crash]'",
@@ -305,7 +305,8 @@ FILES = {
               "ninja -C caf-tsan install",
               "cmake --preset tsan -B build/tsan-caf -D TROUPE_CAF_PARTS=ON -D TROUPE_CAF_ROOT=/tmp/caf-tsan/install",
               "setarch -R ninja -C build/tsan-caf"),
-        *skip(TESTS, "setarch -R ctest --test-dir build/tsan-caf --output-on-failure"),
+        *skip(TESTS, "setarch -R ctest --test-dir build/tsan-caf --output-on-failure",
+              "scripts/test --stress 20 --load 20 -L 'integration|conformance'"),
     ],
     "docs/troubleshooting.md": [
         run("troupe status", before=NODE),
