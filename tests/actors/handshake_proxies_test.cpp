@@ -56,6 +56,13 @@ config::node_config config_in(const std::filesystem::path& directory) {
   return *read;
 }
 
+/// Of systems whose peers stop reading: heartbeats would end their connections.
+config::caf_config patient() {
+  config::caf_config out;
+  out.connection_timeout = 2 * limit;
+  return out;
+}
+
 struct two_systems {
   two_systems() {
     node_options = config_in(directory.path());
@@ -131,9 +138,9 @@ struct two_systems {
 
   test::scratch_directory directory;
   config::node_config node_options;
-  system_config here_options{config::caf_config{}};
+  system_config here_options{patient()};
   caf::actor_system here{here_options};
-  system_config there_options{config::caf_config{}};
+  system_config there_options{patient()};
   caf::actor_system there{there_options};
   std::unique_ptr<running_node> node;
   node_listeners ways_in;
@@ -289,6 +296,27 @@ TEST_CASE("handshake listener: a connection outlives the one that had its descri
   CHECK(test::eventually([&] { return waiting() > early.size(); }));
   queue.drop(nullptr, number);
   const auto found = late.get();
+  INFO((found ? std::string() : found.error().text));
+  CHECK(found.has_value());
+}
+
+TEST_CASE("handshake listener: a node that is slow to answer a connection is waited for", "[handshake]") {
+  two_systems w;
+  auto often = patient();
+  often.heartbeat_interval = std::chrono::milliseconds(10);
+  system_config options{often};
+  caf::actor_system client{options};
+  const auto client_listeners = *listeners::make(client, {});
+  // The node's thread for connections stands still.
+  std::promise<void> goes_on;
+  w.here.middleman().backend().post([may = goes_on.get_future().share()] { may.wait(); });
+  auto opened = std::async(std::launch::async, [&] {
+    return open_directory(directory_of(client, client_listeners->dialer(), {w.ways_in.socket.string(), 0}, limit));
+  });
+  // Many heartbeats of the client; on a machine where there are fewer, the test shows less.
+  CHECK(opened.wait_for(std::chrono::milliseconds(500)) == std::future_status::timeout);
+  goes_on.set_value();
+  const auto found = opened.get();
   INFO((found ? std::string() : found.error().text));
   CHECK(found.has_value());
 }

@@ -193,8 +193,19 @@ void framed_connection::configure_read(caf::io::receive_policy::config config) {
   }
   stream_.configure_read(config);
   // The stream starts with the first read request and must start only once.
-  if (!std::exchange(launched_, true))
+  if (!std::exchange(launched_, true)) {
+    begin_silence();
     stream_.start(this);
+  }
+}
+
+void framed_connection::begin_silence() {
+  auto* const basp = dynamic_cast<caf::io::basp_broker*>(parent());
+  if (basp == nullptr)
+    return;
+  if (const auto found = basp->ctx.find(hdl());
+      found != basp->ctx.end() && found->second.last_seen == caf::actor_clock::time_point{})
+    found->second.last_seen = basp->clock().now();
 }
 
 bool framed_connection::consume(caf::execution_unit* context, const void* data, std::size_t size) {

@@ -183,6 +183,9 @@ private:
   void refuse_answerer();
   /// Fails the pending connect request, if there is one, so that the broker does not answer it.
   void fail_connect(caf::io::abstract_broker* broker, const error& why);
+  /// Lets the time for which the server may be silent begin now. For CAF's broker it would have begun with its clock,
+  /// so the next heartbeat would end a connection whose server has not answered by then.
+  void begin_silence();
   /// Ends the actor by which CAF asks each new peer for its spawn server; it would wait for years.
   void forget_spawn_server();
 
