@@ -191,8 +191,9 @@ result<unique_descriptor> connect_to_any(const std::vector<socket_address>& addr
       }
     }
   }
+  // The time may be over before the first attempt.
   if (tried.empty())
-    return fail(errc::unreachable, "no address");
+    return addresses.empty() ? fail(errc::unreachable, "no address") : fail(errc::timeout, "timed out");
   return tl::unexpected<error>(failure_of(tried, addresses));
 }
 
