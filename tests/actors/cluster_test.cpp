@@ -76,7 +76,7 @@ public:
     options_.attach.reconnect_backoff_max = std::chrono::milliseconds(200);
     options_.cluster.name = cluster;
     options_.cluster.seeds = std::move(seeds);
-    options_.cluster.hello_interval = std::chrono::milliseconds(200);
+    options_.cluster.hello_interval = std::chrono::seconds(5);
     options_.cluster.ask_time = std::chrono::seconds(10);
     options_.cluster.fetch_time = std::chrono::seconds(20);
     options_.cluster.memory_bytes = 8 * config::mebibyte;

@@ -25,7 +25,8 @@ import sys
 import tempfile
 
 SKIPPED = 77
-PATIENCE_SECONDS = 200
+PATIENCE_SECONDS = 900
+ATTEMPTS = 3
 BATCH = 512
 SAVED = 128
 
@@ -197,9 +198,17 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, lambda *_: sys.exit("this takes too long"))
     signal.alarm(PATIENCE_SECONDS)
-    with tempfile.TemporaryDirectory(prefix="troupe-costs-") as folder:
-        count = count_instructions if options.what == "instructions" else count_calls
-        found = count(os.path.abspath(options.program), folder)
+    found = {}
+    # What threads do in the background meanwhile is counted as well: on a busy machine, where a path takes longer, that
+    # is more. So the least of a few counts is what a path costs.
+    for _ in range(ATTEMPTS):
+        with tempfile.TemporaryDirectory(prefix="troupe-costs-") as folder:
+            count = count_instructions if options.what == "instructions" else count_calls
+            for name, x in count(os.path.abspath(options.program), folder).items():
+                if name not in found or x[options.what] < found[name][options.what]:
+                    found[name] = x
+        if options.print or all(x[options.what] <= BOUNDS[options.what].get(name, 0) for name, x in found.items()):
+            break
     wrong = 0
     for name, x in sorted(found.items()):
         more = "".join(f", {call} {n:.2f}" for call, n in sorted(x.get("of", {}).items()) if n >= 0.05)

@@ -193,13 +193,13 @@ TEST_CASE("over TCP with certificates only clients of the same authority attach"
   check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});
   const auto before = node.statistics();
   for (const auto& strange : {arguments{}, files.settings("foreign")}) {
-    const auto refused = run_replay(how + arguments{"--attach-limit", "1"} + strange);
+    const auto refused = run_replay(how + arguments{"--attach-limit", "8"} + strange);
     INFO(refused.err);
     CHECK(refused.code == 1);
     CHECK(refused.report.is_null());
     CHECK(refused.err.find("cannot reach a node at " + node.endpoint()) != std::string::npos);
   }
-  const auto unreadable = run_replay(how + arguments{"--attach-limit", "1"} + files.settings("absent"));
+  const auto unreadable = run_replay(how + arguments{"--attach-limit", "8"} + files.settings("absent"));
   CHECK(unreadable.code == 1);
   CHECK(unreadable.err.find(files.path("absent.pem")) != std::string::npos);
   CHECK(node.statistics().keys == before.keys);

@@ -193,7 +193,7 @@ TEST_CASE("slots of disconnected clients whose processes run are reported and fr
     const auto line = node.wait_for_log("no new client can attach").text;
     CHECK(line.find(std::to_string(frozen.id())) != std::string::npos);
     CHECK(line.find("io.max_clients") != std::string::npos);
-    const auto refused = run_replay({"--attach", node.address(), "--trace", small_trace, "--attach-limit", "1"});
+    const auto refused = run_replay({"--attach", node.address(), "--trace", small_trace, "--attach-limit", "8"});
     CHECK(refused.code == 1);
     CHECK(refused.err.find("io.max_clients") != std::string::npos);
     frozen.kill();

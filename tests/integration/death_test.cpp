@@ -283,7 +283,7 @@ TEST_CASE("attaching to a dead port ends with an error within the limit") {
     port = gone.port();
   }
   const auto address = "127.0.0.1:" + std::to_string(port);
-  const auto x = run_replay({"--attach", address, "--trace", "loogle:1,64,1,64", "--attach-limit", "1"});
+  const auto x = run_replay({"--attach", address, "--trace", "loogle:1,64,1,64", "--attach-limit", "8"});
   INFO(x.err);
   CHECK(x.err.find("connection refused") != std::string::npos);
   CHECK(x.code == 1);

@@ -270,7 +270,7 @@ TEST_CASE("the socket belongs to its user, is removed with the node and replaced
   x.check_serves();
   x.node.program().kill();
   CHECK(std::filesystem::exists(path));
-  const auto refused = run_replay({"--attach", path, "--trace", small_trace, "--attach-limit", "1"});
+  const auto refused = run_replay({"--attach", path, "--trace", small_trace, "--attach-limit", "8"});
   CHECK(refused.code == 1);
   CHECK(refused.err.find("connection refused") != std::string::npos);
   serving_node again(write_config(x.scratch.path(), x.config));
@@ -279,7 +279,7 @@ TEST_CASE("the socket belongs to its user, is removed with the node and replaced
   check_clean(run_replay({"--attach", data, "--trace", small_trace}), {});
   CHECK(again.stop() == 0);
   CHECK_FALSE(std::filesystem::exists(path));
-  const auto gone = run_replay({"--attach", data, "--trace", small_trace, "--attach-limit", "1"});
+  const auto gone = run_replay({"--attach", data, "--trace", small_trace, "--attach-limit", "8"});
   CHECK(gone.code == 1);
   CHECK(gone.err.find("no socket at") != std::string::npos);
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 
 /// How soon a silent peer counts as dead.
-const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms", "--set", "caf.connection_timeout=1 s"};
+const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms", "--set", "caf.connection_timeout=4 s"};
 
 arguments operator+(arguments a, const arguments& b) {
   a.insert(a.end(), b.begin(), b.end());

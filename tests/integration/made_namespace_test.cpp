@@ -242,7 +242,7 @@ TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") 
     CHECK(notified.out.find("docs/operations.md#disk_full") != std::string::npos);
     // Another one finds nothing, and leaves nothing.
     disk.fill_up();
-    const auto refused = run_replay({"--attach", node.address(), "--trace", play.trace, "--attach-limit", "2",
+    const auto refused = run_replay({"--attach", node.address(), "--trace", play.trace, "--attach-limit", "8",
                                      "--make-namespace", namespace_file(scratch.path(), "other", 1, "other/model")});
     CHECK(refused.code != 0);
     CHECK(refused.err.find("no_space") != std::string::npos);

@@ -213,7 +213,7 @@ launch replay_command(arguments what) {
 
 replay_outcome result_of(process& running) {
   replay_outcome out;
-  out.code = running.wait(2 * patience);
+  out.code = running.wait(5 * patience);
   out.err = running.text(stream::err);
   if (const auto text = running.text(stream::out); !text.empty())
     out.report = json::parse(text);

@@ -73,7 +73,7 @@ TEST_CASE("a replay says what answers at the address") {
   serving_node node(write_config(scratch.path(), config));
   const auto http = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
   const auto x = run_replay(
-      {"--attach", "127.0.0.1:" + std::to_string(http), "--trace", "loogle:1,64,1,64", "--attach-limit", "4"});
+      {"--attach", "127.0.0.1:" + std::to_string(http), "--trace", "loogle:1,64,1,64", "--attach-limit", "8"});
   INFO(x.err);
   CHECK(x.code == 1);
   CHECK(x.err.find("an HTTP server answers there, and not a node") != std::string::npos);
@@ -117,7 +117,7 @@ TEST_CASE("a server that refuses the certificate of a client says which check fa
   config["remote"] = {{"enabled", true}};
   serving_node node(write_config(scratch.path(), config), files.settings("node"));
   // A client whose certificate is of no authority that the node knows.
-  const auto x = run_replay(arguments{"--attach", node.endpoint(), "--trace", "loogle:1,64,1,64", "--attach-limit", "4",
+  const auto x = run_replay(arguments{"--attach", node.endpoint(), "--trace", "loogle:1,64,1,64", "--attach-limit", "8",
                                       "--set", "actors.tls.certificate=" + files.path("foreign.pem"), "--set",
                                       "actors.tls.key=" + files.path("foreign.key"), "--set",
                                       "actors.tls.ca=" + files.path("ca.pem")});

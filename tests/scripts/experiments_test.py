@@ -161,7 +161,8 @@ class fake_run:
         log.write_text("")
         self.pipe = queue.Queue()
         self.pipe.said = queue.Queue()
-        self.thread = threading.Thread(target=self._live, args=(work, fake_engine(self.pipe, model, connector)))
+        self.thread = threading.Thread(target=self._live, args=(work, fake_engine(self.pipe, model, connector)),
+                                       daemon=True)
         self.thread.start()
 
     def _live(self, work, one):

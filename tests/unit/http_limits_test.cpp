@@ -141,7 +141,7 @@ TEST_CASE("A slow request gets 408", "[http]") {
 TEST_CASE("An idle connection is closed after a while", "[http]") {
   auto config = test_config();
   // The time is long enough for a client to send a request.
-  config.limits.idle_time = 1s;
+  config.limits.idle_time = 5s;
   const auto s = started(config, sample());
   client fresh{s->port()};
   client used{s->port()};
@@ -182,7 +182,7 @@ TEST_CASE("A request without an answer gets 504 in time, and its late answer is 
 TEST_CASE("A late answer does not go to the next request of the connection", "[http]") {
   const quiet_log quiet;
   auto config = test_config();
-  config.limits.answer_time = 300ms;
+  config.limits.answer_time = 2s;
   std::optional<responder> first;
   auto routes = sample();
   routes.add(method::post, "/first", open_route("first", [&](const request&, responder r) { first = std::move(r); }));
@@ -205,7 +205,7 @@ TEST_CASE("A late answer does not go to the next request of the connection", "[h
 TEST_CASE("A responder that is dropped late does not affect the next request", "[http]") {
   const quiet_log quiet;
   auto config = test_config();
-  config.limits.answer_time = 300ms;
+  config.limits.answer_time = 2s;
   std::optional<responder> first;
   auto routes = sample();
   routes.add(method::post, "/first", open_route("first", [&](const request&, responder r) { first = std::move(r); }));

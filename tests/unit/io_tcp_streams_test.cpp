@@ -6,6 +6,7 @@
 #include "io/tcp/tcp_memory.hpp"
 #include "io/tcp/tcp_stream.hpp"
 #include "tests/catch.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/remote_ends.hpp"
 
 #include <algorithm>
@@ -141,9 +142,10 @@ std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes, bool encrypted, 
   return *made;
 }
 
-std::shared_ptr<io::remote_mover> new_mover(bool encrypted, unsigned threads = 2) {
-  auto made =
-      io::make_tcp_mover({threads, encrypted, streams, std::chrono::milliseconds(300), std::chrono::milliseconds(50)});
+/// `silence`: after which a connection that moves nothing is ended.
+std::shared_ptr<io::remote_mover> new_mover(bool encrypted, unsigned threads = 2,
+                                            std::chrono::milliseconds silence = test_patience) {
+  auto made = io::make_tcp_mover({threads, encrypted, streams, silence, std::chrono::milliseconds(50)});
   REQUIRE(made);
   return *made;
 }
@@ -195,7 +197,7 @@ TEST_CASE("tcp streams: the others carry the pages of a connection that is cut o
   const auto memory = expose(bytes, false);
   relay between(memory->name());
   (cuts ? between.cut_after : between.stall_after) = after;
-  const remote_end_of far(new_mover(false), between.name());
+  const remote_end_of far(new_mover(false, 2, cuts ? test_patience : std::chrono::milliseconds(300)), between.name());
   auto here = byte_pattern(bytes, 1);
   const auto there = byte_pattern(bytes, 2);
   std::ranges::copy(there, memory->bytes().begin());
