@@ -37,7 +37,7 @@ constexpr auto closing_time = std::chrono::seconds(2);
 
 /// A handle that no other connection, or no other listener, of this process has or had. CAF takes the descriptor, which
 /// the system gives to the next connection. The broker is notified of an end when the messages before it were read, so
-/// it would then clean up after the wrong connection: that one stays open, and its peer never gets an answer.
+/// it would then clean up after the wrong connection: that one stays open, and its peer gets no answers.
 template <class Handle>
 Handle new_handle() {
   // Larger than any descriptor, in case another part of CAF uses one.
