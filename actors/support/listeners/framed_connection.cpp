@@ -200,12 +200,8 @@ void framed_connection::configure_read(caf::io::receive_policy::config config) {
 }
 
 void framed_connection::begin_silence() {
-  auto* const basp = dynamic_cast<caf::io::basp_broker*>(parent());
-  if (basp == nullptr)
-    return;
-  if (const auto found = basp->ctx.find(hdl());
-      found != basp->ctx.end() && found->second.last_seen == caf::actor_clock::time_point{})
-    found->second.last_seen = basp->clock().now();
+  if (auto* const known = known_to(parent()); known && known->last_seen == caf::actor_clock::time_point{})
+    known->last_seen = parent()->clock().now();
 }
 
 bool framed_connection::consume(caf::execution_unit* context, const void* data, std::size_t size) {
@@ -311,13 +307,18 @@ void framed_connection::refuse_answerer() {
 }
 
 void framed_connection::fail_connect(caf::io::abstract_broker* broker, const error& why) {
+  if (auto* const known = known_to(broker); known && known->callback) {
+    known->callback->deliver(to_caf(why));
+    known->callback = caf::none;
+  }
+}
+
+caf::io::basp::endpoint_context* framed_connection::known_to(caf::io::abstract_broker* broker) const {
   auto* const basp = dynamic_cast<caf::io::basp_broker*>(broker);
   if (basp == nullptr)
-    return;
-  if (const auto found = basp->ctx.find(hdl()); found != basp->ctx.end() && found->second.callback) {
-    found->second.callback->deliver(to_caf(why));
-    found->second.callback = caf::none;
-  }
+    return nullptr;
+  const auto found = basp->ctx.find(hdl());
+  return found == basp->ctx.end() ? nullptr : &found->second;
 }
 
 void framed_connection::detach_from(caf::io::abstract_broker* broker) {

@@ -186,6 +186,8 @@ private:
   /// Lets the time for which the server may be silent begin now. For CAF's broker it would have begun with its clock,
   /// so the next heartbeat would end a connection whose server has not answered by then.
   void begin_silence();
+  /// What CAF's broker keeps about this connection; null if it is another broker, or keeps nothing yet or any more.
+  caf::io::basp::endpoint_context* known_to(caf::io::abstract_broker* broker) const;
   /// Ends the actor by which CAF asks each new peer for its spawn server; it would wait for years.
   void forget_spawn_server();
 
