@@ -26,7 +26,6 @@ public:
   /// The time of `at`, given a reading of now. The first reading, and the first one after the system clock was set, say
   /// what time it is; all others only show that it was not set.
   unix_time of(timestamp at, const reading& now);
-  unix_time of(timestamp at) { return of(at, read()); }
 
 private:
   std::mutex mutex_;
