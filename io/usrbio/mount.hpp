@@ -72,8 +72,8 @@ public:
   /// Probes the daemon now instead of at the next interval, after a suspicious failure of a transfer.
   void look();
 
-  /// The region of the whole file that contains the memory, for this session; all callers share it. Error: `io_error`
-  /// where the daemon refuses it.
+  /// The region of the whole file that contains the memory, registered in that session with the daemon; all callers
+  /// share it. Error: `io_error` where the daemon refuses it.
   result<std::shared_ptr<const shared_region>> share(const shared_mapping& memory, std::uint64_t block_bytes,
                                                      session_number session);
 
