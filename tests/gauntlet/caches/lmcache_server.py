@@ -47,7 +47,8 @@ class Cache(cache.Cache):
     @classmethod
     def missing(cls):
         if not (cache.installed(f"lmcache-{VERSION}") / "complete").exists():
-            return f"LMCache {VERSION} is not installed: scripts/engines lmcache --version {VERSION} --install-only does that"
+            return (f"LMCache {VERSION} is not installed: scripts/engines lmcache --version {VERSION} --install-only "
+                    "does that")
         return None
 
     @classmethod

@@ -8,8 +8,6 @@ from verdicts import MISS, WRONG
 
 PAGES = 24
 LEASE = 0.15
-
-
 # The latest time, in seconds from its beginning, at which a load is stopped.
 SOON = 0.01
 
