@@ -94,8 +94,9 @@ struct two_systems {
   }
 
   /// The directory, as a client of another process finds it.
-  directory_opener opener() {
-    return directory_of(there, client_listeners->dialer(), {ways_in.socket.string(), 0}, limit);
+  directory_opener opener() { return opener(there, *client_listeners); }
+  directory_opener opener(caf::actor_system& client, const listeners& by) const {
+    return directory_of(client, by.dialer(), {ways_in.socket.string(), 0}, limit);
   }
   handshake_proxy_actor find() {
     auto found = open_directory(opener());
@@ -310,9 +311,7 @@ TEST_CASE("handshake listener: a node that is slow to answer a connection is wai
   // The node's thread for connections stands still.
   std::promise<void> goes_on;
   w.here.middleman().backend().post([may = goes_on.get_future().share()] { may.wait(); });
-  auto opened = std::async(std::launch::async, [&] {
-    return open_directory(directory_of(client, client_listeners->dialer(), {w.ways_in.socket.string(), 0}, limit));
-  });
+  auto opened = std::async(std::launch::async, [&] { return open_directory(w.opener(client, *client_listeners)); });
   // Many heartbeats of the client; on a machine where there are fewer, the test shows less.
   CHECK(opened.wait_for(std::chrono::milliseconds(500)) == std::future_status::timeout);
   goes_on.set_value();
@@ -437,7 +436,7 @@ TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconne
   system_config options{config::caf_config{}};
   caf::actor_system other{options};
   const auto other_listeners = *listeners::make(other, {});
-  auto found = open_directory(directory_of(other, other_listeners->dialer(), {w.ways_in.socket.string(), 0}, limit));
+  auto found = open_directory(w.opener(other, *other_listeners));
   REQUIRE(found.has_value());
   caf::scoped_actor self{other};
   const auto is_listed = [&] {
@@ -484,7 +483,7 @@ TEST_CASE("listener: an actor system ends although its peer reads nothing", "[ha
   system_config options{config::caf_config{}};
   auto client = make_system_without_leak_check(options);
   auto client_listeners = *listeners::make(*client, {});
-  auto found = open_directory(directory_of(*client, client_listeners->dialer(), {w.ways_in.socket.string(), 0}, limit));
+  auto found = open_directory(w.opener(*client, *client_listeners));
   REQUIRE(found.has_value());
   const auto in_thread_of = [](caf::actor_system& system, const std::function<void()>& f) {
     std::promise<void> begun;

@@ -198,12 +198,12 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, lambda *_: sys.exit("this takes too long"))
     signal.alarm(PATIENCE_SECONDS)
+    count = count_instructions if options.what == "instructions" else count_calls
     found = {}
     # What threads do in the background meanwhile is counted as well: on a busy machine, where a path takes longer, that
     # is more. So the least of a few counts is what a path costs.
     for _ in range(ATTEMPTS):
         with tempfile.TemporaryDirectory(prefix="troupe-costs-") as folder:
-            count = count_instructions if options.what == "instructions" else count_calls
             for name, x in count(os.path.abspath(options.program), folder).items():
                 if name not in found or x[options.what] < found[name][options.what]:
                     found[name] = x

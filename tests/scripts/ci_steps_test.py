@@ -2,22 +2,16 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from copied_scripts import CopiedScripts
 
 
-class Steps(unittest.TestCase):
+class Steps(CopiedScripts):
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-steps-"))
-        self.addCleanup(shutil.rmtree, self.root)
-        for folder in (".ci", "scripts"):
-            (self.root / folder).mkdir()
-        shutil.copy(ROOT / ".ci" / "steps.sh", self.root / ".ci")
-        shutil.copy(ROOT / "scripts" / "common.sh", self.root / "scripts")
+        super().setUp()
+        self.copy(".ci/steps.sh", "scripts/common.sh")
 
     def play(self, *lines):
         """Runs a script of these lines with the steps. Returns its exit code; its output is in `said`."""

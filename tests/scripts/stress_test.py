@@ -1,14 +1,9 @@
 """scripts/test --stress with stand-ins for its programs: how often it runs the tests, beside what, and what it says."""
 
 import json
-import os
-import pathlib
-import shutil
-import subprocess
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from copied_scripts import SUCCEEDS, CopiedScripts
 
 # Fails the tests of each run that `runs` names, notes its arguments and how many processes of load there are.
 CTEST = """#!/usr/bin/env python3
@@ -35,26 +30,19 @@ sys.exit(8 if failed else 0)
 """
 
 
-class Stress(unittest.TestCase):
+class Stress(CopiedScripts):
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-scripts-"))
-        self.addCleanup(shutil.rmtree, self.root)
-        for folder in ("scripts", "bin", "tests/stress", "build/release"):
-            (self.root / folder).mkdir(parents=True)
-        for name in ("scripts/test", "scripts/common.sh", "tests/stress/stress.py"):
-            shutil.copy(ROOT / name, self.root / name)
-        for name, text in (("scripts/bootstrap", "#!/bin/sh\nexit 0\n"), ("bin/cmake", "#!/bin/sh\nexit 0\n"),
-                           ("bin/ctest", CTEST)):
-            (self.root / name).write_text(text)
-            (self.root / name).chmod(0o755)
+        super().setUp()
+        self.copy("scripts/test", "scripts/common.sh", "tests/stress/stress.py")
+        for name in ("scripts/bootstrap", "bin/cmake"):
+            self.program(name, SUCCEEDS)
+        self.program("bin/ctest", CTEST)
 
     def play(self, *arguments, runs=(), missing=()):
         """scripts/test where the tests fail in each run that `runs` names, because their program is not there if they
         are `missing`; None: ctest finds no tests."""
         (self.root / "bin" / "play").write_text(json.dumps({"runs": runs, "missing": missing, "seen": []}))
-        environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
-        done = subprocess.run([self.root / "scripts" / "test", *arguments], env=environment, text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        done = self.run_script("test", *arguments)
         self.seen = json.loads((self.root / "bin" / "play").read_text())["seen"]
         self.said = done.stdout
         return done.returncode

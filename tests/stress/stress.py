@@ -82,7 +82,6 @@ class NoTests(Exception):
 
 def play(directory, report, arguments):
     """Runs ctest once. Raises NoTests with what ctest says if that is no result of tests."""
-    report.unlink(missing_ok=True)
     log = report.with_suffix(".log")
     command = ["ctest", "--test-dir", directory, "--output-on-failure", "--no-tests=error", "--parallel",
                str(PROCESSORS), "--output-junit", report, *arguments]
@@ -117,8 +116,8 @@ def main():
                 results = play(options.directory, place / f"round-{number}.xml", arguments)
                 rounds += 1
                 failed = {name: output for name, output in results.items() if output is not None}
-                runs.update(list(results))
-                failures.update(list(failed))
+                runs.update(results.keys())
+                failures.update(failed.keys())
                 for name, output in failed.items():
                     (place / file_name(name, number)).write_text(output)
                 print(f"round {number} of {options.rounds}: {len(results)} tests in "
