@@ -355,6 +355,12 @@ CLI::App* add_whatif(CLI::App& app, whatif_options& options) {
       ->check(whole_number(1, 64))
       ->type_name("N")
       ->capture_default_str();
+  command
+      ->add_option("--ranks", options.ranks,
+                   "Ranks of the engine: a key is found if all of them have its page, and a capacity is that of each")
+      ->check(whole_number(1, 64))
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("--block-tokens", options.block_tokens, "Tokens of a block, for generators")
       ->check(whole_number(1, 65536))
       ->type_name("N")

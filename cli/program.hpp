@@ -175,6 +175,7 @@ struct whatif_options {
   std::string policies;
   std::optional<std::filesystem::path> svg;
   std::uint32_t shards = 1;
+  std::uint32_t ranks = 1;
   std::uint32_t block_tokens = 64;
   std::optional<std::size_t> limit;
   bool json = false;

@@ -79,6 +79,7 @@ int whatif(const whatif_options& options) {
     how.policies = at_commas(options.policies);
   std::ranges::replace(how.policies, "s3fifo", "s3-fifo"); // a common spelling
   how.shards = options.shards;
+  how.ranks = options.ranks;
   const config::storage_config defaults;
   how.low_watermark = defaults.low_watermark;
   how.high_watermark = defaults.high_watermark;

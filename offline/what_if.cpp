@@ -53,6 +53,9 @@ result<void> check(const what_if_options& options) {
                                               std::to_string(most_slots) + " blocks, not " + std::to_string(x));
   if (options.shards == 0)
     return fail(errc::invalid_argument, "a registry has at least one shard");
+  if (options.ranks == 0 || options.ranks > config::max_ranks)
+    return fail(errc::invalid_argument, "a namespace has from 1 to " + std::to_string(config::max_ranks) +
+                                            " ranks, not " + std::to_string(options.ranks));
   return {};
 }
 
@@ -136,6 +139,7 @@ result<what_if_report> what_if(const replay::trace& what, const what_if_options&
   const auto numbered = number_trace(what);
   what_if_report out;
   out.trace = what.name;
+  out.ranks = options.ranks;
   out.requests = what.requests.size();
   out.blocks = numbered.blocks;
   out.different = numbered.keys.size();
@@ -156,8 +160,10 @@ result<what_if_report> what_if(const replay::trace& what, const what_if_options&
   };
   for (const auto& name : options.policies)
     add(name, [&](std::uint64_t capacity) {
-      return play(numbered,
-                  {capacity, options.shards, eviction_named(name), options.low_watermark, options.high_watermark});
+      played_cache::options how{capacity, options.shards, eviction_named(name), options.low_watermark,
+                                options.high_watermark};
+      how.ranks = options.ranks;
+      return play(numbered, how);
     });
   add(what_if_report::optimum, [&](std::uint64_t capacity) { return optimal_hits(numbered, capacity); });
   return out;

@@ -41,6 +41,8 @@ struct what_if_options {
   /// The names of `registry.eviction`.
   std::vector<std::string> policies{"lru", "s3-fifo", "reuse"};
   std::uint32_t shards = 1;
+  /// The world size. A capacity is that of each rank.
+  std::uint32_t ranks = 1;
   double low_watermark = 0;
   double high_watermark = 0;
 };
@@ -56,6 +58,7 @@ struct what_if_report {
   static constexpr const char* optimum = "optimum";
 
   std::string trace;
+  std::uint32_t ranks = 1;
   std::uint64_t requests = 0;
   std::uint64_t blocks = 0;
   std::uint64_t different = 0;

@@ -16,7 +16,9 @@ namespace troupe::offline {
 std::string to_text(const what_if_report& report) {
   auto out = report.trace + ": " + replay::human_count(report.requests) + " requests, " +
              replay::human_count(report.blocks) + " blocks, " + replay::human_count(report.different) +
-             " of them different; at most " + replay::human_percent(report.ratio(report.repeated)) + " can be hits\n\n";
+             " of them different; at most " + replay::human_percent(report.ratio(report.repeated)) + " can be hits" +
+             (report.ranks > 1 ? "; each key has a page on each of " + std::to_string(report.ranks) + " ranks" : "") +
+             "\n\n";
   std::vector<std::string> header{"hits of all blocks, by capacity"};
   for (const auto x : report.capacities)
     header.push_back(replay::human_count(x));
@@ -32,6 +34,7 @@ std::string to_text(const what_if_report& report) {
 
 std::string to_json(const what_if_report& report) {
   nlohmann::ordered_json out{{"trace", report.trace},
+                             {"ranks", report.ranks},
                              {"requests", report.requests},
                              {"blocks", report.blocks},
                              {"different_blocks", report.different},

@@ -274,6 +274,7 @@ FILES = {
         run("troupe whatif --trace traces/sample.jsonl", prints="knowing the future"),
         run("troupe whatif --trace traces/sample.jsonl --capacity 250,500,1000 --policy lru,reuse --svg hits.svg",
             prints="knowing the future               74.2 %  84.8 %  84.8 %"),
+        run("troupe whatif --trace traces/sample.jsonl --ranks 8", prints="each key has a page on each of 8 ranks"),
         run("troupe whatif --trace mixed:1,2000,60,5,15,20 --json"),
         start("troupe serve --config node.json --set registry.record_keys=1000000"),
         run("troupe whatif --record data/single --svg hits.svg", before=REPLAY + "\nstop"),

@@ -52,6 +52,18 @@ TEST_CASE("whatif handles prompts that are longer than the cache", "[whatif]") {
   }
 }
 
+TEST_CASE("whatif plays all ranks of an engine", "[whatif]") {
+  const auto played = run(program_with({"whatif", "--trace", "mixed:2,120,60,5,15,20", "--ranks", "4", "--capacity",
+                                        "400", "--policy", "reuse", "--json", "--quiet"}));
+  INFO(played.err);
+  REQUIRE(played.code == 0);
+  const auto report = nlohmann::json::parse(played.out);
+  CHECK(report.at("ranks") == 4);
+  CHECK(report.at("policies").at(0).at("hit_blocks").at(0) > 0);
+  const auto table = run(program_with({"whatif", "--trace", "loogle:2,1024,3,128", "--ranks", "4", "--quiet"}));
+  CHECK(table.out.find("; each key has a page on each of 4 ranks\n") != std::string::npos);
+}
+
 TEST_CASE("whatif prints a table and refuses invalid options") {
   const auto table = run(program_with({"whatif", "--trace", "loogle:2,1024,3,128", "--quiet"}));
   CHECK(table.code == 0);
