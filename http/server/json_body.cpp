@@ -1,5 +1,7 @@
 #include "http/server/json_body.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <memory>
 
@@ -53,6 +55,47 @@ tl::unexpected<rejection> wrong(std::string_view where, std::string_view expecte
   detail += where.empty() ? "expected " : ": expected ";
   detail += expected;
   return tl::unexpected(rejection{status::unprocessable_content, std::move(detail)});
+}
+
+/// Finds the first byte of a text that no JSON can have at its place; builds nothing.
+class error_finder final : public nlohmann::json_sax<nlohmann::json> {
+public:
+  /// Counted from 1; 0 if there was none.
+  std::size_t position() const noexcept { return position_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    position_ = position;
+    return false;
+  }
+
+private:
+  std::size_t position_ = 0;
+};
+
+/// simdjson does not say where a text stops being JSON. So a text that people could have written is read once more.
+std::string why_not_json(std::string_view text, const char* why) {
+  constexpr std::size_t longest = std::size_t{64} * 1024;
+  error_finder finder;
+  if (text.size() <= longest)
+    nlohmann::json::sax_parse(text.begin(), text.end(), &finder);
+  if (finder.position() == 0)
+    return why;
+  const auto before = text.substr(0, std::min(finder.position(), text.size() + 1) - 1);
+  const auto line = 1 + std::ranges::count(before, '\n');
+  const auto column = before.size() - (before.rfind('\n') + 1) + 1;
+  return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + why;
 }
 
 /// The member, null if it is missing.
@@ -121,7 +164,7 @@ accepted<simdjson::dom::element> parse_json(std::string_view padded_text) {
   case simdjson::DEPTH_ERROR:
     return malformed("the body is nested deeper than " + std::to_string(max_json_depth) + " levels");
   default:
-    return malformed(std::string{"the body is not JSON: "} + simdjson::error_message(failure));
+    return malformed("the body is not JSON: " + why_not_json(padded_text, simdjson::error_message(failure)));
   }
 }
 

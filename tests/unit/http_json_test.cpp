@@ -171,6 +171,12 @@ TEST_CASE("Only valid JSON is accepted", "[http][json]") {
     INFO(text);
     CHECK(parsed(text).starts_with("400 the body is not JSON: "));
   }
+  // With the place of the first mistake, as people write bodies by hand.
+  CHECK(parsed("{\"a\": 1,\n  \"b\": }").starts_with("400 the body is not JSON: line 2, column 8: "));
+  CHECK(parsed("]").starts_with("400 the body is not JSON: line 1, column 1: "));
+  CHECK(parsed("[1,\n2").starts_with("400 the body is not JSON: line 2, column 2: "));
+  // Too long to be read twice for it.
+  CHECK(parsed("[" + std::string(70'000, ' ') + "}").starts_with("400 the body is not JSON: The JSON document"));
   CHECK(parsed("\"\xff\"") == "400 the body is not UTF-8");
   CHECK(parsed("{\"unasked\":\"\xc0\xaf\"}") == "400 the body is not UTF-8");
 }
