@@ -25,30 +25,56 @@
       ...reasons(x).map((text) => element("div", { class: "quiet" }, text)));
   }
 
+  /// The names of the clients in the answers so far, as suggestions.
+  const clients = new Set();
+
+  function query() {
+    const wanted = [["client", by("explain_client").value.trim()], ["request", by("explain_request").value.trim()]];
+    return "v1/explain?last=" + LAST +
+      wanted.filter(([, value]) => value).map(([name, value]) => `&${name}=${encodeURIComponent(value)}`).join("");
+  }
+
   function show(x) {
     by("explain").hidden = false;
+    for (const name of x.lookups.map((one) => one.client).filter(Boolean))
+      if (!clients.has(name)) {
+        clients.add(name);
+        by("explain_clients").append(element("option", { value: name }));
+      }
     by("explain_note").textContent = !x.kept
       ? "This node keeps no lookups (registry.explain_lookups is 0)."
       : x.lookups.length === 0
-        ? "No lookup yet."
+        ? (query().includes("&") ? "No such lookup among those that are kept." : "No lookup yet.")
         : "The last lookups, the newest first. Removals are known since " + clock(x.events_since_ms / 1000) + ".";
     fill(by("explain_list"), ...x.lookups.map(item));
   }
 
+  let timer = null;
+
   async function refresh() {
+    clearTimeout(timer);
     // The page is hidden while it has no data or no token: then this view has none either.
     const shown = !by("main").hidden;
     if (shown) {
+      const asked = query();
       try {
-        show(await ask("v1/explain?last=" + LAST));
+        const answer = await ask(asked);
+        if (asked === query()) show(answer);
       } catch (e) {
         // Without an answer, what was shown stays: the page says that the node cannot be reached. (The code of a
         // DOMException is small.)
-        if (e.code >= 400) by("explain").hidden = true;
+        if (e.code >= 400 && asked.includes("&")) {
+          by("explain_note").textContent = e.message;
+          fill(by("explain_list"));
+        } else if (e.code >= 400) {
+          by("explain").hidden = true;
+        }
       }
     }
-    setTimeout(refresh, shown ? REFRESH_MS : 200);
+    clearTimeout(timer);
+    timer = setTimeout(refresh, shown ? REFRESH_MS : 200);
   }
 
+  for (const id of ["explain_client", "explain_request"]) by(id).addEventListener("change", refresh);
   refresh();
 })();

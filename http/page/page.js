@@ -154,7 +154,8 @@ function cluster(x) {
       node.node || "?", node.address, state(node), node.state === "up" ? micros(node.lag_us) : "–",
       own(node, files(node)), own(node, bytes(node.bytes)), own(node, count(node.served_pages)),
       own(node, bytes(node.served_bytes)), own(node, count(node.learned_keys))]),
-    "no other node is known")];
+    "no other node is known"),
+    element("p", { class: "quiet" }, `protocol ${c.protocol} between nodes`)];
   if (c.etcd) {
     const listed = counted(c.etcd.listed, "node is", "nodes are");
     const text = `etcd at ${c.etcd.endpoints}: ${c.etcd.state}, ${listed} listed`;

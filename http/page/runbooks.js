@@ -1,7 +1,8 @@
 "use strict";
-// Shows a section of the runbooks, which the node serves as Markdown.
+// Shows a section of the runbooks, or the glossary, which the node serves as Markdown.
 
-let runbooks_text = null;
+/// The text of each file that was asked for.
+const markdown_files = new Map();
 
 /// Code, bold text and links in a line of Markdown. Other pages of the documentation are not served: they are named.
 function inline(text) {
@@ -29,12 +30,14 @@ function table_of_markdown(lines) {
                  element("tbody", {}, ...rows.slice(1).map((row) => made_row("td", row))));
 }
 
-/// Paragraphs, lists, tables and code blocks.
+/// Headings, paragraphs, lists, tables and code blocks.
 function blocks(markdown) {
   const out = [];
   for (const block of markdown.trim().split(/\n\s*\n/)) {
     const lines = block.split("\n");
-    if (lines[0].startsWith("|")) out.push(table_of_markdown(lines));
+    const heading = lines[0].match(/^##+ (.*)$/);
+    if (heading) out.push(element("h3", {}, ...inline(heading[1])));
+    else if (lines[0].startsWith("|")) out.push(table_of_markdown(lines));
     else if (lines[0].startsWith("    ") || lines[0].startsWith("```"))
       out.push(element("pre", {},
                        lines.filter((x) => !x.startsWith("```")).map((x) => x.replace(/^ {4}/, "")).join("\n")));
@@ -64,24 +67,42 @@ function section_of(markdown, anchor) {
   return lines && { title, text: lines.join("\n") };
 }
 
-async function show_runbook(anchor) {
+async function markdown_file(name) {
+  if (!markdown_files.has(name)) {
+    const answer = await fetch(name, { signal: AbortSignal.timeout(ANSWER_MS) });
+    if (!answer.ok) throw new Error("HTTP " + answer.status);
+    markdown_files.set(name, await answer.text());
+  }
+  return markdown_files.get(name);
+}
+
+function show_text(title, ...content) {
   const panel = by("runbook");
+  fill(by("runbook_title"), title);
+  fill(by("runbook_text"), ...content);
+  if (!panel.open) panel.showModal();
+  panel.scrollTop = 0;
+}
+
+async function show_runbook(anchor) {
   let section = null;
   let why = "This version has no such runbook.";
   try {
-    if (runbooks_text === null) {
-      const answer = await fetch("runbooks.md", { signal: AbortSignal.timeout(ANSWER_MS) });
-      if (!answer.ok) throw new Error("HTTP " + answer.status);
-      runbooks_text = await answer.text();
-    }
-    section = section_of(runbooks_text, anchor);
+    section = section_of(await markdown_file("runbooks.md"), anchor);
   } catch (e) {
     why = "Cannot get the runbook from the node: " + e.message + ".";
   }
-  fill(by("runbook_title"), section ? section.title : anchor);
-  fill(by("runbook_text"), ...(section ? blocks(section.text) : [element("p", {}, why)]));
-  if (!panel.open) panel.showModal();
-  panel.scrollTop = 0;
+  if (section) show_text(section.title, ...blocks(section.text));
+  else show_text(anchor, element("p", {}, why));
+}
+
+async function show_glossary() {
+  try {
+    const [title, ...rest] = (await markdown_file("glossary.md")).trim().split("\n");
+    show_text(title.replace(/^# /, ""), ...blocks(rest.join("\n")));
+  } catch (e) {
+    show_text("Glossary", element("p", {}, "Cannot get the glossary from the node: " + e.message + "."));
+  }
 }
 
 function runbook_link(anchor, text) {
@@ -96,6 +117,7 @@ function runbook_link(anchor, text) {
 function listen_for_runbooks() {
   const panel = by("runbook");
   by("runbook_close").addEventListener("click", () => panel.close());
+  by("glossary").addEventListener("click", show_glossary);
   panel.addEventListener("click", (event) => {
     if (event.target === panel) panel.close(); // outside of its text
   });

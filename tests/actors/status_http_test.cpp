@@ -278,7 +278,7 @@ TEST_CASE_METHOD(node_with_salt, "status: the config is shown without salts and 
 TEST_CASE_METHOD(node_with_http, "web page: it needs no token and its policy allows requests to its node only",
                  "[page]") {
   const auto files = http::page::files();
-  REQUIRE(files.size() == 8);
+  REQUIRE(files.size() == 9);
   for (const auto& file : files) {
     INFO(file.path);
     http::client c{web->port()};

@@ -54,6 +54,28 @@ class Explain(unittest.TestCase):
                     f"[...{VIEW}.querySelectorAll('*')].filter(x => x.scrollWidth > x.clientWidth + 1 && "
                     "getComputedStyle(x).display != 'inline').length"), 0)
 
+    def choose(self, box, value):
+        self.page.run(f"document.getElementById('{box}').value = {value!r}; "
+                      f"document.getElementById('{box}').dispatchEvent(new Event('change'))")
+
+    def test_the_lookups_of_one_client_or_request(self):
+        with node.Node(PROGRAM) as served:
+            served.replay()
+            self.page.open(served.url)
+            self.says("in chat found")
+            title = self.page.run(f"{VIEW}.querySelector('li').title")
+            self.choose("explain_request", title)
+            self.page.until(f"{VIEW}.querySelectorAll('li').length == 1")
+            self.assertEqual(self.page.run(f"{VIEW}.querySelector('li').title"), title)
+            self.choose("explain_request", "")
+            self.page.until(f"{VIEW}.querySelectorAll('li').length == 20")
+            # A name that no client has is an answer as well: the view stays.
+            self.choose("explain_client", "no-such-client")
+            self.says("no-such-client")
+            self.page.until(f"{VIEW}.querySelectorAll('li').length == 0")
+            self.choose("explain_client", "")
+            self.page.until(f"{VIEW}.querySelectorAll('li').length == 20")
+
     def test_a_node_that_keeps_no_lookups(self):
         with node.Node(PROGRAM, more={"registry": {"explain_lookups": 0}}) as served:
             self.page.open(served.url)

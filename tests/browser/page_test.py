@@ -75,6 +75,16 @@ class Page(unittest.TestCase):
             self.page.until("!document.getElementById('runbook').open")
             self.assertEqual(self.page.complaints, [])
 
+    def test_the_glossary(self):
+        with node.Node(PROGRAM) as served:
+            self.page.open(served.url)
+            self.page.until("!document.getElementById('main').hidden")
+            self.page.run("document.getElementById('glossary').click()")
+            self.page.until("document.getElementById('runbook').open")
+            self.assertEqual(self.page.run("document.getElementById('runbook_title').textContent"), "Glossary")
+            self.says("What is stored", "The leading keys of a prompt.")
+            self.assertEqual(self.page.complaints, [])
+
     def test_of_a_node_that_ends(self):
         with node.Node(PROGRAM) as served:
             self.page.open(served.url)
