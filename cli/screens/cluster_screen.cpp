@@ -102,7 +102,7 @@ bool is_whole(const json& cluster) {
 }
 
 std::string cluster_screen(const json& cluster, std::size_t columns) {
-  auto out = "cluster " + text_at(cluster, {"cluster"}) + "\n";
+  auto out = "cluster " + text_at(cluster, {"cluster"}) + ", protocol " + counted_at(cluster, {"protocol"}) + "\n";
   if (cluster.contains("etcd"))
     for (const auto& line : wrapped(etcd_sentence(cluster), columns))
       out += line + "\n";
@@ -120,7 +120,8 @@ std::vector<std::string> cluster_sentences(const json& cluster) {
   const auto& nodes = list_at(cluster, {"nodes"});
   const auto away = std::ranges::count_if(nodes, [](const json& x) { return text_at(x, {"state"}) == "unreachable"; });
   std::vector<std::string> out{
-      text_at(cluster, {"cluster"}) + ": " + count_text(nodes.size()) + " nodes, " +
+      text_at(cluster, {"cluster"}) + ", protocol " + counted_at(cluster, {"protocol"}) + ": " +
+      count_text(nodes.size()) + " nodes, " +
       (away == 0 ? "all reachable" : count_text(static_cast<std::uint64_t>(away)) + " unreachable")};
   if (cluster.contains("etcd"))
     out.push_back(etcd_sentence(cluster));
@@ -132,6 +133,7 @@ std::vector<std::string> cluster_sentences(const json& cluster) {
     out.push_back(name_of(node) + " at " + text_at(node, {"address"}) + ": " + state +
                   (state == "up" ? ", lag " + micros_text(number_at(node, {"lag_us"})) : "") + ", fetched " +
                   bytes_text(number_at(node, {"bytes"})) + ", served " + bytes_text(number_at(node, {"served_bytes"})) +
+                  ", " + counted_at(node, {"learned_keys"}) + " keys learned" +
                   (trouble.empty() ? "" : " (" + trouble + ")"));
   }
   if (const auto count = list_at(cluster, {"adopted"}).size(); count > 0)

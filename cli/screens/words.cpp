@@ -43,7 +43,7 @@ bool begins_character(char c) {
 
 /// Whether the text begins with a unit, as in "s, " or "GB/s".
 bool begins_with_unit(std::string_view text) {
-  static constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB", "PiB",  "us",   "ms",   "s",  "min",
+  static constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB", "PiB",  "µs",   "ms",   "s",  "min",
                                     "h", "d",   "%",   "k/s", "M/s", "GB/s", "MB/s", "kB/s", "G/s"};
   const auto word = text.substr(0, text.find_first_of(" ,;.)"));
   return std::ranges::find(units, word) != units.end();
@@ -90,7 +90,7 @@ std::string speed_text(double gigabytes_per_second) {
 std::string micros_text(double microseconds) {
   if (microseconds >= 1e6)
     return digits(microseconds / 1e6, 2) + " s";
-  return microseconds >= 1000 ? digits(microseconds / 1000, 1) + " ms" : digits(microseconds, 0) + " us";
+  return microseconds >= 1000 ? digits(microseconds / 1000, 1) + " ms" : digits(microseconds, 0) + " µs";
 }
 
 std::string span_text(double seconds) {

@@ -157,7 +157,7 @@ std::string_view standing_of(const peer_stats& x) {
 std::string cluster_text(const cluster_stats& x) {
   std::string out;
   members m(out);
-  m.add("cluster", x.name);
+  m.add("cluster", x.name).add("protocol", protocol_version);
   m.key("nodes") += '[';
   bool is_first = true;
   for (const auto& peer : x.peers) {

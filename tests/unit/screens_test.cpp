@@ -168,7 +168,7 @@ TEST_CASE("Numbers on screens are printed in customary units", "[screens]") {
   CHECK(rate_text(1250) == "1.25 k/s");
   CHECK(percent_text(0.588) == "58.8 %");
   CHECK(percent_text(std::nullopt) == "-");
-  CHECK(micros_text(40) == "40 us");
+  CHECK(micros_text(40) == "40 µs");
   CHECK(micros_text(5300) == "5.3 ms");
   CHECK(micros_text(2.5e6) == "2.50 s");
   CHECK(speed_text(0) == "0 MB/s");
@@ -252,7 +252,7 @@ json peer(const std::string& name, const std::string& state, const std::string& 
 }
 
 json cluster_of(std::vector<json> nodes) {
-  return {{"cluster", "prod"}, {"nodes", std::move(nodes)}};
+  return {{"cluster", "prod"}, {"protocol", 17}, {"nodes", std::move(nodes)}};
 }
 
 } // namespace
@@ -263,7 +263,7 @@ TEST_CASE("The state of a cluster fits 80 columns", "[screens]") {
                   peer("cache-3", "unreachable", "connecting to cache-3.example:7001: refused")});
   const auto text = cluster_screen(x, 80);
   INFO(text);
-  for (const auto* part : {"cluster prod\n", "cache-1", "self", "220 us", "unreachable", "~",
+  for (const auto* part : {"cluster prod, protocol 17\n", "cache-1", "self", "220 µs", "unreachable", "~",
                            "cache-3: connecting to cache-3.example:7001: refused\n", "FETCHED", "1.09 TiB",
                            "1,234,567,890", "SERVED", "4,321", "46.6 GiB", "99,999,999"})
     CHECK(has(text, part));
@@ -291,11 +291,12 @@ TEST_CASE("The cluster is part of the status screen, with the reason for an unre
   CHECK_FALSE(has(status_screen(x, 80), "cluster"));
   x["cluster"] =
       cluster_of({peer("cache-1", "self"), peer("cache-2", "up"), peer("cache-3", "unreachable", "refused")});
-  const auto text = status_screen(x, 120);
+  const auto text = status_screen(x, 200);
   INFO(text);
-  CHECK(has(text, "cluster      prod: 3 nodes, 1 unreachable\n"));
-  CHECK(has(text, "cache-2 at cache-2.example:7001: up, lag 220 us, fetched 1.09 TiB, served 46.6 GiB\n"));
-  CHECK(has(text, "cache-3 at cache-3.example:7001: unreachable, fetched 1.09 TiB, served 46.6 GiB (refused)\n"));
+  CHECK(has(text, "cluster      prod, protocol 17: 3 nodes, 1 unreachable\n"));
+  CHECK(has(text, "cache-2 at cache-2.example:7001: up, lag 220 µs, fetched 1.09 TiB, served 46.6 GiB, 99,999,999 keys "
+                  "learned\n"));
+  CHECK(has(text, "fetched 1.09 TiB, served 46.6 GiB, 99,999,999 keys learned (refused)\n"));
 }
 
 TEST_CASE("The status screen shows the way out of each error", "[screens]") {
