@@ -20,8 +20,10 @@ result<process_watch> process_watch::open(std::int32_t process) {
   case ESRCH:
   case EINVAL: // below 1
   case ENOENT: // the number of a thread
-    return fail(errc::unreachable, "there is no process " + number +
-                                       " here: a client must run on the node's host and in its process namespace");
+    return fail(errc::unreachable,
+                "there is no process " + number +
+                    " here: a client must run on the node's host and in its process namespace (hostPID in "
+                    "Kubernetes, --pid=host with Docker)");
   case ENOSYS:
     return fail(errc::unsupported, "process " + number + " cannot be watched: that takes Linux 5.3 or newer");
   case EPERM: // the call itself requires no permission
@@ -53,7 +55,8 @@ result<process_watch> process_watch::of_peer(int socket) {
     return tl::unexpected(who.error());
   if (who->process == 0)
     return fail(errc::unsupported, "its process is in a process namespace that is not visible to the node, and "
-                                   "watching it requires Linux 6.5 or newer");
+                                   "watching it requires Linux 6.5 or newer; start both in one process "
+                                   "namespace (hostPID in Kubernetes, --pid=host with Docker)");
   return open(who->process);
 }
 

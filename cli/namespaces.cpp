@@ -58,9 +58,7 @@ int remove_namespace(const remove_namespace_options& options) {
     return exit_ok;
   if (answer.code == exit_usage)
     return wrong(answer.why);
-  const bool in_use = answer.reply.status == 409 && !options.force;
-  return failed("namespace '" + options.name + "' is not removed: " + answer.why +
-                (in_use ? "(--force detaches its clients)" : ""));
+  return failed("namespace '" + options.name + "' is not removed: " + answer.why);
 }
 
 } // namespace troupe::cli

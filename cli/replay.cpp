@@ -305,7 +305,7 @@ int play(caf::actor_system& system, const setting& on, const replay::trace& trac
 } // namespace
 
 int report_failure(const error& why, const replay_options& options) {
-  auto line = "troupe replay: " + to_string(why);
+  auto line = "troupe replay: " + why.text + " (" + std::string(to_string(why.code)) + ")";
   if (why.code == errc::unreachable && !options.attach.empty())
     line += "; `troupe serve` starts a node, --attach-limit waits longer for one";
   std::cerr << line + '\n';

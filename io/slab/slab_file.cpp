@@ -235,9 +235,25 @@ bool same_pages(const slab_spec& a, const slab_spec& b) {
          (a.grows || a.slots == b.slots);
 }
 
+/// In what the pages of two slabs differ, in words.
+std::string differences(const slab_spec& a, const slab_spec& b) {
+  std::string out;
+  const auto note = [&](bool differs, const char* what) {
+    if (differs)
+      out.append(out.empty() ? "" : ", ").append(what);
+  };
+  const bool same_name = a.namespace_name == b.namespace_name;
+  note(a.ns != b.ns && !same_name, "namespace");
+  note(a.ns != b.ns && same_name, "what identifies the namespace beside its name (such as model, layout or salt)");
+  note(a.rank != b.rank, "rank");
+  note(a.slot_bytes != b.slot_bytes, "bytes of a slot");
+  note(a.grows != b.grows || (!a.grows && a.slots != b.slots), "number of slots");
+  return out;
+}
+
 tl::unexpected<error> not_the_same(const slab_spec& wanted, const slab_spec& found) {
   return fail(errc::identity_mismatch, quoted(wanted.path) + " holds " + describe_slab(found) + ", wanted is " +
-                                           describe_slab(wanted) +
+                                           describe_slab(wanted) + "; they differ in: " + differences(wanted, found) +
                                            "; give this namespace another data_dir, or delete the file if its pages "
                                            "are no longer needed");
 }

@@ -192,7 +192,7 @@ TEST_CASE("a slab that does not fit on the disk is an error at startup and leave
   const auto played = run_replay(with_memory, scratch.path());
   INFO(played.err);
   CHECK(played.code == 1);
-  CHECK(played.err.find("no_space: ") != std::string::npos);
+  CHECK(played.err.find(" (no_space)") != std::string::npos);
   CHECK(entries(scratch.path()) == std::vector<std::string>{"data", "node.json"});
 }
 

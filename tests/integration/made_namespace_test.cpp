@@ -284,6 +284,7 @@ TEST_CASE("namespaces are listed and removed on the command line") {
     const auto refused = troupe({"remove-namespace", "mine"});
     CHECK(refused.code == 1);
     CHECK(refused.err.find("--force") != std::string::npos);
+    CHECK(refused.err.find("removal(") == std::string::npos);
     CHECK(troupe({"remove-namespace", "mine", "--force"}).code == 0);
     engine.kill();
   }

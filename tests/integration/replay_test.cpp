@@ -226,7 +226,7 @@ TEST_CASE("a replay runs on a GPU or reports why not and leaves nothing behind")
     check_clean(x, {});
   } else {
     CHECK(x.code == 1);
-    CHECK(x.err.find("unsupported: ") != std::string::npos);
+    CHECK(x.err.find(" (unsupported)") != std::string::npos);
     CHECK((x.err.find("CUDA") != std::string::npos || x.err.find("GPU") != std::string::npos));
   }
   CHECK(entries(scratch.path()).empty());

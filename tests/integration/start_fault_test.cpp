@@ -117,6 +117,10 @@ TEST_CASE("a config of another geometry leaves existing slabs unchanged and repo
     CHECK(why.find("space.rank-0.slab") != std::string::npos);
     CHECK(why.find(" holds rank 0 of namespace 'space' (") != std::string::npos);
     CHECK(why.find("wanted is rank 0 of namespace 'space' (") != std::string::npos);
+    const bool same_namespace = std::string_view(other.pointer).starts_with("/storage");
+    CHECK(why.find(same_namespace
+                       ? "; they differ in: number of slots;"
+                       : "; they differ in: what identifies the namespace beside its name") != std::string::npos);
     CHECK(why.find("data_dir") != std::string::npos);
     CHECK(read_file(slab_path(config)) == before);
   }
@@ -133,6 +137,7 @@ TEST_CASE("swapped slabs of two ranks are refused") {
   const auto why = refused(file);
   CHECK(why.find(" holds rank 1 ") != std::string::npos);
   CHECK(why.find("wanted is rank 0 ") != std::string::npos);
+  CHECK(why.find("; they differ in: rank;") != std::string::npos);
 }
 
 TEST_CASE("a slab that was truncated, extended or replaced is refused and not changed") {

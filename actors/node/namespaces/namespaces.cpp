@@ -194,7 +194,7 @@ void namespaces::remove_everywhere(const remove_namespace_request& wanted, outco
           return ask_shards<remove_namespace_request>({wanted}, then);
         const error busy{errc::busy, "namespace '" + x->name + "' has " + std::to_string(x->leases) + " leases and " +
                                          std::to_string(x->reservations) +
-                                         " reservations; wait until they end, or force the removal"};
+                                         " reservations; wait until they end, or end them with --force (?force=true)"};
         then(std::vector(options_.shards.size(), busy));
       });
   for (const auto& shard : options_.shards)

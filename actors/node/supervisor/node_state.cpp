@@ -93,7 +93,7 @@ result<void> node_state::close_namespace(const namespace_id& ns, bool force, tim
   if (!attached.empty() && !force)
     return fail(errc::busy, std::to_string(attached.size()) + " clients are attached to namespace '" +
                                 namespaces_[*index].spec.name +
-                                "'; wait until they have detached, or force its removal");
+                                "'; wait until they have detached, or detach them with --force (?force=true)");
   for (const auto link : attached)
     disconnect(link, "its namespace is removed", now);
   namespaces_[*index].state = namespace_entry::phase::closed;
