@@ -155,7 +155,7 @@ TEST_CASE("Replies of the handshake directory match its OpenAPI description", "[
   CHECK(check("delete " + engine, "/v1/handshake/a?incarnation=6") == 410);
   CHECK(check("delete " + engine, "/v1/handshake/a?incarnation=x") == 422);
   CHECK(check("delete " + engine, "/v1/handshake/a?incarnation=7") == 204);
-  CHECK(check("delete " + engine, "/v1/handshake/nobody") == 404);
+  CHECK(check("delete " + engine, "/v1/handshake/absent") == 404);
   CHECK(check.unseen().empty());
 }
 

@@ -110,12 +110,12 @@ void world::put_nonsense() {
     return store.put(under + address(i), nonsense);
   case 3:
     count("entry of an unknown node");
-    return store.put(under + "nobody-" + std::to_string(random_.below(2)) + ":7000", made_up("nobody"));
+    return store.put(under + "absent-" + std::to_string(random_.below(2)) + ":7000", made_up("absent"));
   case 4:
     count("entry of another one");
-    return store.put(under + address(i), made_up("somebody"));
+    return store.put(under + address(i), made_up("another"));
   default:
-    if (store.remove(under + (random_.one_in(3) ? "nobody-0:7000" : address(i))))
+    if (store.remove(under + (random_.one_in(3) ? "absent-0:7000" : address(i))))
       count("entry removed");
   }
 }

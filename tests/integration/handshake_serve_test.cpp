@@ -121,12 +121,12 @@ TEST_CASE("serve: the handshake settings of the config take effect") {
   CHECK(put("c", "").code == 429);
 
   http::client waiting{port};
-  waiting.send("GET /v1/handshake/nobody?wait=20h HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  waiting.send("GET /v1/handshake/absent?wait=20h HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const auto is_waiting = [&] {
     return call(port, "GET", "/metrics").body.find("\ntroupe_handshake_waiting 1") != std::string::npos;
   };
   CHECK(eventually(is_waiting, std::chrono::milliseconds(10)));
-  CHECK(call(port, "GET", "/v1/handshake/nobody?wait=20h").code == 429);
+  CHECK(call(port, "GET", "/v1/handshake/absent?wait=20h").code == 429);
 
   // A start that has ended is remembered for a millisecond.
   CHECK(call(port, "DELETE", "/v1/handshake/b?incarnation=7").code == 204);
@@ -155,7 +155,7 @@ TEST_CASE("serve: requests that wait for an engine do not delay a shutdown") {
   const scratch_directory directory;
   serving_node node(directory_config(directory, json::object()));
   http::client waiting{port_of(node)};
-  waiting.send("GET /v1/handshake/nobody?wait=55s HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  waiting.send("GET /v1/handshake/absent?wait=55s HTTP/1.1\r\nHost: localhost\r\n\r\n");
   // The metrics show that it waits.
   const auto waits = [&] {
     return call(port_of(node), "GET", "/metrics").body.find("\ntroupe_handshake_waiting 1") != std::string::npos;

@@ -74,10 +74,10 @@ TEST_CASE("a result is a value or an error", "[base][error]") {
   REQUIRE(good.has_value());
   CHECK(*good == 7);
 
-  const result<int> bad = fail(errc::timeout, "nobody answered");
+  const result<int> bad = fail(errc::timeout, "no answer came");
   REQUIRE_FALSE(bad.has_value());
   CHECK(bad.error().code == errc::timeout);
-  CHECK(bad.error().text == "nobody answered");
+  CHECK(bad.error().text == "no answer came");
 
   const result<void> failed = fail(errc::busy, "");
   CHECK_FALSE(failed.has_value());

@@ -391,7 +391,7 @@ TEST_CASE("invalid reports change nothing and end nothing", "[connector]") {
   CHECK(harness.finish("r"));
   harness.report({.sent = {"r"}}); // in the wrong list
   harness.report({.sent = {"r"}, .received = {"r"}});
-  harness.report({.sent = {"nobody"}, .received = {"nobody"}, .load_errors = {0, 11, 99}, .stores = {{77, {1}}}});
+  harness.report({.sent = {"unknown"}, .received = {"unknown"}, .load_errors = {0, 11, 99}, .stores = {{77, {1}}}});
   CHECK(harness.state.tracked_requests() == 1);
   harness.report({.received = {"other"}});
   harness.report({.received = {"other"}});

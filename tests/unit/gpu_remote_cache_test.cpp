@@ -201,7 +201,7 @@ TEST_CASE("Shared memory that has shrunk makes the call fail", "[gpu]") {
   std::vector<std::byte> small(31);
   moves = {move_of(small, blocks)};
   CHECK((*cache)->gather(moves, {}).error().code == errc::invalid_argument);
-  CHECK(open_remote_cache(small_layout("/troupe-unit-nobody")).error().code == errc::invalid_argument);
+  CHECK(open_remote_cache(small_layout("/troupe-unit-absent")).error().code == errc::invalid_argument);
 }
 
 TEST_CASE("Memory of a nonexistent GPU is refused", "[gpu]") {
@@ -235,7 +235,7 @@ TEST_CASE("The PyTorch reference count of memory is decremented when it is close
   const shared_memory memory(counted_bytes(memory_bytes));
   auto layout = small_layout(memory.name());
   layout.counters = {{file.name(), 7},   {file.name(), 8}, {file.name(), 10000},
-                     {memory.name(), 1}, {"/nobody", 1},   {"../x", 1}};
+                     {memory.name(), 1}, {"/absent", 1},   {"../x", 1}};
   {
     const auto cache = open_remote_cache(layout);
     REQUIRE(cache);
