@@ -68,7 +68,7 @@ TROUPE_INSPECT(namespace_options, x.automatic, x.slot_index, x.max_ranks, x.orig
 TROUPE_INSPECT(add_namespace_request, x.spec, x.options)
 TROUPE_INSPECT(remove_namespace_request, x.ns, x.force)
 TROUPE_INSPECT(remove_namespace_reply, x.more)
-TROUPE_INSPECT(lookup_counts, x.requests, x.asked_keys, x.found_keys)
+TROUPE_INSPECT(lookup_counts, x.requests, x.asked_keys, x.found_keys, x.memory_keys, x.disk_keys, x.peer_keys)
 TROUPE_INSPECT(namespace_info, x.spec, x.options, x.keys, x.complete_keys, x.evicted_keys, x.leases, x.reservations,
                x.ranks, x.lookups)
 TROUPE_INSPECT(describe_request, x.ns)

@@ -28,6 +28,9 @@ void add_namespace(activity& out, const activity_totals& before, const activity_
   out.lookups += grown_by(then.lookups, now.lookups);
   out.asked_keys += grown_by(then.asked_keys, now.asked_keys);
   out.found_keys += grown_by(then.found_keys, now.found_keys);
+  out.memory_keys += grown_by(then.memory_keys, now.memory_keys);
+  out.disk_keys += grown_by(then.disk_keys, now.disk_keys);
+  out.peer_keys += grown_by(then.peer_keys, now.peer_keys);
   out.evicted_keys += grown_by(then.evicted_keys, now.evicted_keys);
 }
 

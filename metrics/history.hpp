@@ -21,6 +21,10 @@ struct activity_totals {
     std::uint64_t lookups = 0;
     std::uint64_t asked_keys = 0;
     std::uint64_t found_keys = 0;
+    /// As in `lookup_counts`.
+    std::uint64_t memory_keys = 0;
+    std::uint64_t disk_keys = 0;
+    std::uint64_t peer_keys = 0;
     std::uint64_t evicted_keys = 0;
   };
   struct rank {
@@ -61,6 +65,10 @@ struct activity {
   std::uint64_t lookups = 0;
   std::uint64_t asked_keys = 0;
   std::uint64_t found_keys = 0;
+  /// Of the found keys whose tier is known.
+  std::uint64_t memory_keys = 0;
+  std::uint64_t disk_keys = 0;
+  std::uint64_t peer_keys = 0;
   std::uint64_t evicted_keys = 0;
   std::uint64_t loaded_bytes = 0;
   std::uint64_t saved_bytes = 0;

@@ -110,11 +110,14 @@ function specifications(h, has_peers) {
   const per_second = (values) => values.map((v, i) => (h.seconds[i] > 0 ? v / h.seconds[i] : null));
   const gigabytes = (values) => per_second(values).map((v) => (v === null ? null : v / 1e9));
   const positive = (values) => values.map((v) => (v > 0 ? v : null));
-  const ratio = h.found_keys.map((v, i) => (h.asked_keys[i] > 0 ? Math.min(1, v / h.asked_keys[i]) : null));
+  const of_asked = (values) => values.map((v, i) => (h.asked_keys[i] > 0 ? Math.min(1, v / h.asked_keys[i]) : null));
+  const ratios = [line("keys found / requested", "one", of_asked(h.found_keys)),
+                  line("to be read from disk", "two", of_asked(h.disk_keys))];
+  if (has_peers) ratios.push(line("fetched from peers", "three", of_asked(h.peer_keys)));
   const tiers = [line("memory", "one", per_second(h.memory_pages)), line("disk", "two", per_second(h.disk_pages))];
   if (has_peers) tiers.push(line("fetched from peers", "three", per_second(h.peer_pages)));
   return [
-    ["Hit ratio", [line("keys found / requested", "one", ratio)], percent, 1],
+    ["Hit ratio", ratios, percent, 1],
     ["Throughput",
      [line("load", "one", gigabytes(h.loaded_bytes)), line("save", "two", gigabytes(h.saved_bytes))], speed],
     ["Pages loaded, by tier", tiers, rate],

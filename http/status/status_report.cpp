@@ -47,6 +47,7 @@ void append_activity(std::string& out, const activity& x, activity_parts parts) 
   m.add("seconds", seconds_of(x.over));
   if (parts >= activity_parts::keys) {
     m.add("lookups", x.lookups).add("asked_keys", x.asked_keys).add("found_keys", x.found_keys);
+    m.add("memory_keys", x.memory_keys).add("disk_keys", x.disk_keys).add("peer_keys", x.peer_keys);
     if (const auto ratio = x.hit_ratio())
       m.add("hit_ratio", *ratio);
     else
@@ -218,6 +219,9 @@ void append_namespace(std::string& out, const status_report& x, const namespace_
       .add("lookups", ns.lookups.requests)
       .add("asked_keys", ns.lookups.asked_keys)
       .add("found_keys", ns.lookups.found_keys)
+      .add("memory_keys", ns.lookups.memory_keys)
+      .add("disk_keys", ns.lookups.disk_keys)
+      .add("peer_keys", ns.lookups.peer_keys)
       .add("evicted_keys", ns.evicted_keys)
       .end();
   append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, id), activity_parts::keys);
@@ -304,6 +308,9 @@ void append_history(std::string& out, const status_report& x) {
   count("lookups", &activity::lookups);
   count("asked_keys", &activity::asked_keys);
   count("found_keys", &activity::found_keys);
+  count("memory_keys", &activity::memory_keys);
+  count("disk_keys", &activity::disk_keys);
+  count("peer_keys", &activity::peer_keys);
   count("evicted_keys", &activity::evicted_keys);
   count("loaded_bytes", &activity::loaded_bytes);
   count("saved_bytes", &activity::saved_bytes);
@@ -331,7 +338,9 @@ activity_totals totals_of(const node_stats& stats, const std::vector<namespace_i
   for (const auto& x : namespaces) {
     const auto id = x.spec.id();
     page_bytes.emplace(id, x.spec.geometry.page_bytes());
-    out.namespaces.push_back({id, x.lookups.requests, x.lookups.asked_keys, x.lookups.found_keys, x.evicted_keys});
+    const auto& y = x.lookups;
+    out.namespaces.push_back(
+        {id, y.requests, y.asked_keys, y.found_keys, y.memory_keys, y.disk_keys, y.peer_keys, x.evicted_keys});
   }
   for (const auto& x : stats.ranks) {
     const auto found = page_bytes.find(x.ns);

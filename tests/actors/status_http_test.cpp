@@ -75,7 +75,13 @@ TEST_CASE_METHOD(node_with_http, "status: one document reports the health of a n
   CHECK_FALSE(theirs.at("ranks").at(0).contains("disk"));
   const auto& own = x.at("namespaces").at(1);
   CHECK(own.at("name") == "small");
-  CHECK(own.at("total") == json({{"lookups", 1}, {"asked_keys", 3}, {"found_keys", 0}, {"evicted_keys", 0}}));
+  CHECK(own.at("total") == json({{"lookups", 1},
+                                 {"asked_keys", 3},
+                                 {"found_keys", 0},
+                                 {"memory_keys", 0},
+                                 {"disk_keys", 0},
+                                 {"peer_keys", 0},
+                                 {"evicted_keys", 0}}));
   REQUIRE(own.at("ranks").size() == world_size);
   for (const auto& rank : own.at("ranks")) {
     CHECK(rank.at("kept_by") == "node");

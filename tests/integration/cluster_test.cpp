@@ -5,6 +5,7 @@
 #include "tests/patience.hpp"
 
 #include <csignal>
+#include <sstream>
 
 namespace cluster_test {
 
@@ -65,6 +66,17 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == pages);
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_failed_pages_total") == 0);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == pages);
+  const auto found_in = [&](std::size_t i, const std::string& tier) {
+    double out = 0;
+    std::istringstream page(http(nodes.node(i), "GET", "/metrics").body);
+    for (std::string line; std::getline(page, line);)
+      if (line.starts_with("troupe_namespace_found_tier_keys_total{") && line.find('"' + tier + '"') != line.npos)
+        out += std::stod(line.substr(line.rfind(' ')));
+    return out;
+  };
+  CHECK(found_in(0, "peer") == 0);
+  CHECK(found_in(0, "memory") + found_in(0, "disk") > 0);
+  CHECK(found_in(1, "peer") > 0);
   // Each has learned from the other what it has seen of these keys.
   for (std::size_t i = 0; i < 2; ++i)
     CHECK(eventually([&] { return sum_of_metric(nodes.node(i), "troupe_peer_learned_keys") > 0; }));

@@ -16,7 +16,7 @@ constexpr namespace_id two{2, 2};
 
 activity_totals totals(std::uint64_t asked, std::uint64_t found, std::uint64_t loaded) {
   activity_totals out;
-  out.namespaces = {{one, asked / 10, asked, found, asked / 100}};
+  out.namespaces = {{one, asked / 10, asked, found, found / 2, found / 5, found / 10, asked / 100}};
   out.ranks = {{one, 0, loaded, loaded / 2}, {one, 1, loaded, 0}};
   return out;
 }
@@ -51,6 +51,9 @@ TEST_CASE("Activity between two samples is the difference of their totals", "[hi
   CHECK(x.lookups == 20);
   CHECK(x.asked_keys == 200);
   CHECK(x.found_keys == 100);
+  CHECK(x.memory_keys == 50);
+  CHECK(x.disk_keys == 20);
+  CHECK(x.peer_keys == 10);
   CHECK(x.evicted_keys == 2);
   CHECK(x.loaded_bytes == 8000);
   CHECK(x.saved_bytes == 2000);

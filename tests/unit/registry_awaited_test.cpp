@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace registry_awaited_test {
@@ -57,6 +58,29 @@ TEST_CASE("fetched pages are not evicted before their first use while another pa
   CHECK_FALSE(r.has(keys[4]));
   CHECK_FALSE(r.has(keys[5]));
   CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("keys are counted as fetched by the lookup that they were fetched for, and as in memory later",
+          "[registry]") {
+  auto how = home::options_with(make_lru_policy);
+  const auto residence = std::make_shared<page_residence>();
+  how.residence = residence;
+  one_registry r(1, how);
+  const auto keys = some_keys(1, 3);
+  const auto pages = r.save(keys, 0, chain_parents(keys), 0, page_origin::fetched);
+  const auto resident = residence->add(r.ns, 0, 100);
+  for (const auto& page : pages)
+    resident->set(page.where.slot);
+  const auto look = [&](ticket lease) {
+    CHECK(r.state.match({r.ns, lease, std::chrono::seconds(9), keys, {}, true}, at(0)).value().matched == 3);
+    r.release(lease);
+  };
+  look({8, 1});
+  look({8, 2});
+  const auto counts = r.state.describe({}).value().namespaces.at(0).lookups;
+  CHECK(counts.peer_keys == 3);
+  CHECK(counts.memory_keys == 3);
+  CHECK(counts.disk_keys == 0);
 }
 
 TEST_CASE("a lease that is refused as too large is no use of awaited keys", "[registry]") {

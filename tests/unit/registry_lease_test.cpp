@@ -323,6 +323,12 @@ TEST_CASE("registry: a lookup reports on request which pages are in memory on al
   CHECK(asked(false).matched == 4);
   residence->remove(r.ns, 1);
   CHECK(asked(true).on_disk.items.empty());
+  // They are counted by tier where it is known: of four lookups.
+  const auto counts = r.state.describe({}).value().namespaces.at(0).lookups;
+  CHECK(counts.found_keys == 8 * 4);
+  CHECK(counts.memory_keys == 2 + 1);
+  CHECK(counts.disk_keys == 4 + 4 + 2 + 3);
+  CHECK(counts.peer_keys == 0);
 }
 
 TEST_CASE("invalid lookups are refused, counted, and change nothing", "[registry]") {

@@ -48,7 +48,7 @@ void replayer::begin_request() {
     return;
   }
   const auto began = now();
-  request(scene_->lookup, caf::infinite, lookup_task{keys_, scene_->options.lease})
+  request(scene_->lookup, caf::infinite, lookup_task{keys_, scene_->options.lease, true})
       .then(
           [this, began](const lookup_result& found) {
             tell(lookup_ended{now() - began});

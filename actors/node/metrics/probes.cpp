@@ -275,6 +275,9 @@ std::map<std::string, namespace_sum> sums_of(std::vector<namespace_info> namespa
     sum.lookups.requests += x.lookups.requests;
     sum.lookups.asked_keys += x.lookups.asked_keys;
     sum.lookups.found_keys += x.lookups.found_keys;
+    sum.lookups.memory_keys += x.lookups.memory_keys;
+    sum.lookups.disk_keys += x.lookups.disk_keys;
+    sum.lookups.peer_keys += x.lookups.peer_keys;
     for (const auto& rank : x.ranks) {
       const bool has_number = has_name && ranks < limits.ranks;
       ranks += has_number ? 1 : 0;
@@ -310,6 +313,10 @@ std::vector<metric_family> families_of(std::vector<namespace_info> namespaces, c
   metric_family asked("troupe_namespace_asked_keys_total", "Keys that lookups requested.",
                       metric_family::kind::Counter);
   metric_family found("troupe_namespace_found_keys_total", "Keys that lookups found.", metric_family::kind::Counter);
+  metric_family tiers("troupe_namespace_found_tier_keys_total",
+                      "Keys that lookups found, by where their pages were: in memory, on disk, or fetched from a peer "
+                      "for the lookup.",
+                      metric_family::kind::Counter);
   metric_family leases("troupe_namespace_leases", "Leases held.");
   metric_family reservations("troupe_namespace_reservations", "Reservations open.");
   metric_family slots("troupe_namespace_slots",
@@ -323,6 +330,14 @@ std::vector<metric_family> families_of(std::vector<namespace_info> namespaces, c
     lookups.add(ns, x.lookups.requests);
     asked.add(ns, x.lookups.asked_keys);
     found.add(ns, x.lookups.found_keys);
+    const auto in_tier = [&](const char* tier, std::uint64_t value) {
+      auto all = ns;
+      all.push_back({"tier", tier});
+      tiers.add(std::move(all), value);
+    };
+    in_tier("memory", x.lookups.memory_keys);
+    in_tier("disk", x.lookups.disk_keys);
+    in_tier("peer", x.lookups.peer_keys);
     leases.add(ns, x.leases);
     reservations.add(ns, x.reservations);
     for (const auto& [number, rank] : x.ranks) {
@@ -339,8 +354,9 @@ std::vector<metric_family> families_of(std::vector<namespace_info> namespaces, c
       bytes.add(where, rank.live_bytes);
     }
   }
-  return {std::move(keys),  std::move(complete), std::move(evicted),      std::move(lookups), std::move(asked),
-          std::move(found), std::move(leases),   std::move(reservations), std::move(slots),   std::move(bytes)};
+  return {std::move(keys),         std::move(complete), std::move(evicted), std::move(lookups),
+          std::move(asked),        std::move(found),    std::move(tiers),   std::move(leases),
+          std::move(reservations), std::move(slots),    std::move(bytes)};
 }
 
 std::vector<metric_family> families_of(const handshake_stats& x) {

@@ -8,6 +8,7 @@
 #include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -306,6 +307,13 @@ public:
     ++lookups_.requests;
     lookups_.asked_keys += asked;
     lookups_.found_keys += found;
+  }
+  /// Counts where the pages of the found keys of a lookup were; those that were fetched for it are in none of the
+  /// others.
+  void count_tiers(std::uint64_t found, std::uint64_t on_disk, std::uint64_t fetched) noexcept {
+    lookups_.disk_keys += on_disk;
+    lookups_.peer_keys += std::min(fetched, found - on_disk);
+    lookups_.memory_keys += found - on_disk - std::min(fetched, found - on_disk);
   }
   const lookup_counts& lookups() const noexcept { return lookups_; }
   std::uint64_t resident_bytes() const noexcept;

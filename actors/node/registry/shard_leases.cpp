@@ -213,10 +213,13 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   // Lookups of other nodes are no requests of this one, and these explain them.
   auto* const history = request.by_peer ? nullptr : namespaces_.history();
   lookup_part part;
+  // Before the lease, which ends the wait for them.
+  const auto fetched = namespaces_.at(*ns).count_awaited(used_, namespaces_.clock().now(now));
   if (history != nullptr) {
     const auto& marks = reply.found.items;
     const auto at = request.each ? static_cast<std::size_t>(std::ranges::find(marks, 0) - marks.begin()) : used_.size();
     part = part_of(namespaces_.at(*ns), request, at, missing, now);
+    part.fetched = fetched;
   }
   const auto uses = take_lease(*ns, request.lease, request.lease_for, request.bounds, used_, now);
   if (!uses) {
@@ -236,9 +239,13 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   reply.uses = *uses;
   if (request.report_on_disk)
     reply.on_disk = on_disk(*ns, used_);
+  const bool tiers_known = reply.on_disk.size() == used_.size();
+  const auto to_read = static_cast<std::uint32_t>(std::ranges::count(reply.on_disk.items, std::uint8_t{1}));
+  if (tiers_known)
+    namespaces_.at(*ns).count_tiers(used_.size(), to_read, fetched);
   if (history != nullptr) {
-    part.tiers_known = reply.on_disk.size() == used_.size();
-    part.on_disk = static_cast<std::uint32_t>(std::ranges::count(reply.on_disk.items, std::uint8_t{1}));
+    part.tiers_known = tiers_known;
+    part.on_disk = to_read;
     history->record(part);
   }
   return reply;
@@ -251,7 +258,6 @@ lookup_part shard_leases::part_of(const key_space& ns, const match_request& requ
   out.found = static_cast<std::uint32_t>(used_.size());
   out.kept = out.found;
   out.each = request.each;
-  out.fetched = ns.count_awaited(used_, namespaces_.clock().now(now));
   if (!request.keys.empty())
     out.first = request.keys[0];
   if (at >= request.keys.size())
