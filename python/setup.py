@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import sys
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
 try:
@@ -47,6 +47,13 @@ class build_with_library(build_py):
             shutil.copyfile(each, target.parent / each.name)
 
 
+class package_of_this_platform(Distribution):
+    """With a library inside, the package is installed where modules for one kind of machine are (platlib)."""
+
+    def has_ext_modules(self):
+        return library() is not None
+
+
 class wheel_of_this_platform(bdist_wheel):
     """For any Python 3 on this platform: the library is loaded by ctypes, and does not depend on Python."""
 
@@ -58,4 +65,4 @@ class wheel_of_this_platform(bdist_wheel):
         return ("py3", "none", "any" if self.root_is_pure else super().get_tag()[2])
 
 
-setup(cmdclass={"build_py": build_with_library, "bdist_wheel": wheel_of_this_platform})
+setup(distclass=package_of_this_platform, cmdclass={"build_py": build_with_library, "bdist_wheel": wheel_of_this_platform})
