@@ -432,6 +432,17 @@ void translate(std::vector<std::string>& words) {
   }
 }
 
+/// The topic of `troupe help TOPIC`; none if these are other words, or the topic is a command, which has options.
+std::optional<help_options> topic_in(const CLI::App& app, std::span<const std::string> words) {
+  if (words.size() != 2 || words.front() != "help" || words[1].starts_with('-'))
+    return std::nullopt;
+  help_options out{words[1], {}};
+  for (const auto* x : app.get_subcommands([](const CLI::App*) { return true; }))
+    out.commands.push_back(x->get_name());
+  const bool is_command = std::ranges::find(out.commands, out.topic) != out.commands.end();
+  return is_command ? std::nullopt : std::optional(out);
+}
+
 /// What a command without arguments of its own was probably meant to read.
 std::string config_hint(std::span<const std::string> words) {
   constexpr std::array takes_config{std::string_view("serve"), std::string_view("check-slabs")};
@@ -454,7 +465,8 @@ command parse_command_line(int argc, const char* const* argv) {
   CLI::App app("Troupe keeps the KV caches of LLM inference engines outside the GPU and shares them.", "troupe");
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
-  app.footer("`troupe help COMMAND` lists the options of a command.\nExit codes: 0 success, 1 failure at run time, 2 "
+  app.footer("`troupe help COMMAND` lists the options of a command, `troupe help topics` the pages of the "
+             "documentation.\nExit codes: 0 success, 1 failure at run time, 2 "
              "an error in the command line, the config or a file that they name; an interrupted replay ends with 128 "
              "plus the number of the signal.");
   serve_options serving;
@@ -485,6 +497,8 @@ command parse_command_line(int argc, const char* const* argv) {
   const auto* explain_command = add_explain(app, explaining);
 
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (auto topic = topic_in(app, words))
+    return *topic;
   translate(words);
   const auto given = words;
   if (const auto wrong = unknown_word(app, words); !wrong.empty())

@@ -14,7 +14,7 @@ struct nothing_to_do {
 using command =
     std::variant<nothing_to_do, serve_options, init_options, replay_options, check_config_options, make_trace_options,
                  status_options, top_options, list_namespaces_options, remove_namespace_options, check_slabs_options,
-                 whatif_options, cluster_status_options, explain_options>;
+                 whatif_options, cluster_status_options, explain_options, help_options>;
 
 /// Parses the command line. Prints help, the version and errors; an error about an unknown command or option names the
 /// word, with the most similar known one.

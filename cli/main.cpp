@@ -27,6 +27,7 @@ int run(int argc, char** argv) {
     int operator()(const whatif_options& x) const { return whatif(x); }
     int operator()(const explain_options& x) const { return explain(x); }
     int operator()(const cluster_status_options& x) const { return cluster_status(x); }
+    int operator()(const help_options& x) const { return help(x); }
   };
   return std::visit(runner{}, parse_command_line(argc, argv));
 }

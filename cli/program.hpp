@@ -203,6 +203,16 @@ struct cluster_status_options {
 };
 int cluster_status(const cluster_status_options& options);
 
+/// `troupe help TOPIC`
+struct help_options {
+  /// "topics", or a page of the documentation with a section if one is asked for: "install",
+  /// "docs/operations.md#alerts".
+  std::string topic;
+  /// The names of all commands.
+  std::vector<std::string> commands;
+};
+int help(const help_options& options);
+
 /// Prints the errors of a config to stderr, one per line.
 void print_problems(std::span<const config::problem> problems);
 

@@ -159,6 +159,8 @@ FILES = {
         start("troupe serve --config node.json"),
         start("troupe serve --config node.json --set log_level=debug"),
         run("troupe help replay"),
+        run("troupe help topics", prints="configuration"),
+        run("troupe help docs/operations.md#slab_damaged", prints="A slab file was removed"),
     ],
     "docs/kubernetes.md": [
         *skip(ELSEWHERE + ": scripts/check-container, as root",
