@@ -22,16 +22,30 @@ install(FILES traces/sample.jsonl DESTINATION "${CMAKE_INSTALL_DATADIR}/troupe/t
 install(DIRECTORY docs/ DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" COMPONENT program)
 install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT program)
 
-# Made from the program's own help at the installation, so that a build does not wait for it.
-install(CODE "
-  set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
-  execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/packaging/make-manuals\" \"$<TARGET_FILE:troupe>\"
-    \"\${prefix}/${CMAKE_INSTALL_MANDIR}/man1\" ${PROJECT_VERSION} COMMAND_ERROR_IS_FATAL ANY)
-  file(MAKE_DIRECTORY \"\${prefix}/${CMAKE_INSTALL_DATADIR}/bash-completion/completions\")
-  execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/packaging/make-completion\" \"$<TARGET_FILE:troupe>\"
-    OUTPUT_FILE \"\${prefix}/${CMAKE_INSTALL_DATADIR}/bash-completion/completions/troupe\"
-    COMMAND_ERROR_IS_FATAL ANY)
-" COMPONENT program)
+# Manual pages and completion: made from the program's own help at the installation, so that a build does not wait for
+# them.
+find_program(TROUPE_PYTHON3 python3)
+if(TROUPE_PYTHON3)
+  # Debian's zsh looks for those of packages in a folder of its own.
+  set(zsh_folder $<IF:$<BOOL:${TROUPE_DEBIAN_FILES}>,vendor-completions,site-functions>)
+  install(CODE "
+    set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+    set(data \"\${prefix}/${CMAKE_INSTALL_DATADIR}\")
+    execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/packaging/make-manuals\" \"$<TARGET_FILE:troupe>\"
+      \"\${prefix}/${CMAKE_INSTALL_MANDIR}\" ${PROJECT_VERSION} COMMAND_ERROR_IS_FATAL ANY)
+    foreach(pair bash=bash-completion/completions/troupe zsh=zsh/${zsh_folder}/_troupe
+        fish=fish/vendor_completions.d/troupe.fish)
+      string(REGEX MATCH \"^([a-z]+)=((.*)/[^/]+)$\" pair \"\${pair}\")
+      set(shell \"\${CMAKE_MATCH_1}\")
+      set(file \"\${data}/\${CMAKE_MATCH_2}\")
+      file(MAKE_DIRECTORY \"\${data}/\${CMAKE_MATCH_3}\")
+      execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/packaging/make-completion\" \"$<TARGET_FILE:troupe>\" \${shell}
+        OUTPUT_FILE \"\${file}\" COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()
+  " COMPONENT program)
+else()
+  message(STATUS "There is no python3: manual pages and completion will not be installed")
+endif()
 
 # Debian's requirements for each package.
 set(TROUPE_PACKAGE_NAMES "program=troupe;library=libtroupe1;development=libtroupe-dev")

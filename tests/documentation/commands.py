@@ -150,7 +150,7 @@ FILES = {
         run("troupe init > node.json"),
         start("troupe serve --config node.json"),
         # Installing.
-        *skip(ROOT, "apt-get install dpkg-dev help2man", "scripts/package",
+        *skip(ROOT, "apt-get install dpkg-dev python3", "scripts/package",
               "apt-get install ./dist/troupe_*.deb ./dist/libtroupe1_*.deb"),
         *skip(SYSTEMD, "systemctl status troupe", "runuser -u troupe -- troupe check-config /etc/troupe/node.json",
               "systemctl restart troupe", "troupe top", "runuser -u troupe -- troupe replay …"),

@@ -13,7 +13,8 @@
 
 namespace packaging_test {
 
-/// The installed files of the program; scripts/check-package tests the packages themselves.
+/// The installed files of the program; tests/packages/ has those that scripts make, and scripts/check-package tests the
+/// packages themselves.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -49,13 +50,6 @@ private:
   unique_descriptor socket_;
 };
 
-outcome script(const std::string& name, arguments more) {
-  launch how;
-  how.arguments = {(packaging / name).string()};
-  how.arguments.insert(how.arguments.end(), more.begin(), more.end());
-  return run(how);
-}
-
 } // namespace
 
 TEST_CASE("serve notifies the service manager when it is ready and when it stops") {
@@ -90,53 +84,6 @@ TEST_CASE("the config of the service is valid and used by the unit") {
        {"\nType=notify\n", "\nExecStart=/usr/bin/troupe serve --config /etc/troupe/node.json\n", "\nUser=troupe\n",
         "\nNoNewPrivileges=yes\n", "\nProtectSystem=strict\n", "\nLimitMEMLOCK=infinity\n"})
     CHECK(unit.str().find(line) != std::string::npos);
-}
-
-TEST_CASE("bash completion covers every command and option") {
-  const scratch_directory scratch;
-  const auto made = script("make-completion", {TROUPE_PROGRAM});
-  REQUIRE(made.code == 0);
-  const auto file = (scratch / "completion").string();
-  std::ofstream(file) << made.out;
-  launch how;
-  how.arguments = {"/bin/bash", "-c",
-                   "source " + file +
-                       "; ask() { COMP_WORDS=(troupe \"$@\"); COMP_CWORD=$#; _troupe; "
-                       "echo \"${COMPREPLY[*]}\"; }; ask ''; ask replay --tr; ask whatif --; ask help check-s; "
-                       "ask cluster st; ask cluster --json ''; touch node.sock; ask status no; "
-                       "ask top --plain ''; ask check-config n; ask top --interval n; ask status --ca node.s"};
-  how.directory = scratch / "empty";
-  std::filesystem::create_directory(how.directory);
-  const auto x = run(how);
-  INFO(x.out << x.err);
-  CHECK(x.code == 0);
-  std::istringstream lines(x.out);
-  std::string line;
-  REQUIRE(std::getline(lines, line));
-  for (const char* word : {"help", "serve", "replay", "check-config", "whatif", "check-slabs", "--version"})
-    CHECK((" " + line + " ").find(" " + std::string(word) + " ") != std::string::npos);
-  REQUIRE(std::getline(lines, line));
-  CHECK(line == "--trace --transfer-only");
-  REQUIRE(std::getline(lines, line));
-  CHECK(line.find("--capacity") != std::string::npos);
-  for (const char* wanted :
-       {"check-slabs", "status", "status", "node.sock", "node.sock", "node.sock", "", "node.sock"}) {
-    REQUIRE(std::getline(lines, line));
-    CHECK(line == wanted);
-  }
-}
-
-TEST_CASE("every command has a manual page if help2man is installed") {
-  const scratch_directory scratch;
-  const auto made = script("make-manuals", {TROUPE_PROGRAM, scratch.path().string(), "0.1.0"});
-  INFO(made.err);
-  CHECK(made.code == 0);
-  if (made.err.find("help2man was not found") != std::string::npos) {
-    WARN("skipped: help2man was not found");
-    return;
-  }
-  for (const char* name : {"troupe", "troupe-serve", "troupe-whatif", "troupe-check-slabs"})
-    CHECK(std::filesystem::file_size(scratch / (std::string(name) + ".1.gz")) > 200);
 }
 
 } // namespace packaging_test
