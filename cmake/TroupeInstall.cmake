@@ -9,6 +9,7 @@ include(GNUInstallDirs)
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 set(TROUPE_UNIT_DIR "${CMAKE_INSTALL_PREFIX}/lib/systemd/system" CACHE PATH "Where the systemd unit goes")
 set(TROUPE_CONFIG_DIR "${CMAKE_INSTALL_PREFIX}/share/troupe" CACHE PATH "Where the config of the service goes")
+set(TROUPE_HOMEPAGE "" CACHE STRING "For packages")
 set(TROUPE_MAINTAINER "The authors of Troupe <troupe@users.noreply.github.com>" CACHE STRING "For packages")
 
 install(TARGETS troupe RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT program)
@@ -59,9 +60,10 @@ if(TROUPE_DEBIAN_FILES)
     install(CODE "
       set(folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/doc/${package}\")
       file(MAKE_DIRECTORY \"\${folder}\")
+      # Of SOURCE_DATE_EPOCH, if the environment has it, as that of scripts/package.
       string(TIMESTAMP now \"%a, %d %b %Y %H:%M:%S +0000\" UTC)
       file(WRITE \"\${folder}/changelog\" \"troupe (${PROJECT_VERSION}) unstable; urgency=medium\n\n\"
-        \"  * CHANGELOG.md in the documentation of the package troupe says what has changed.\n\n\"
+        \"  * /usr/share/doc/troupe/CHANGELOG.md lists what has changed.\n\n\"
         \" -- ${TROUPE_MAINTAINER}  \${now}\n\")
       execute_process(COMMAND gzip -9nf \"\${folder}/changelog\" COMMAND_ERROR_IS_FATAL ANY)
       " COMPONENT ${component})
@@ -79,7 +81,9 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
 set(CPACK_COMPONENTS_ALL program library development)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SECTION misc)
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_PACKAGE_SOURCE troupe)
+set(CPACK_DEBIAN_PACKAGE_HOMEPAGE "${TROUPE_HOMEPAGE}")
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME troupe)
