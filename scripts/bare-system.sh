@@ -44,6 +44,8 @@ elif ! debootstrap --variant=minbase "${SUITE:-bookworm}" "$system" "${MIRROR:-h
   skip "debootstrap cannot make a system here"
 fi
 rm -f "$system.log"
+# mktemp has made it root's alone, and its other users could not even reach /.
+chmod 755 "$system"
 mount -t proc proc "$system/proc" || skip "no /proc can be mounted here"
 cp /etc/resolv.conf "$system/etc/resolv.conf"
 printf '#!/bin/sh\nexit 101\n' >"$system/usr/sbin/policy-rc.d" && chmod 755 "$system/usr/sbin/policy-rc.d"
