@@ -29,14 +29,4 @@ TEST_CASE("Tools that the checks need are installed with --dev, so that no test 
   }
 }
 
-TEST_CASE("Every night, each simulation gets fresh seeds", "[scripts]") {
-  const auto runs = output_of("grep -o 'simulate .*' " TROUPE_SOURCE_DIR "/.ci/nightly");
-  for (const auto* what :
-       {"simulate simulation --steps", "simulate simulation --slot-clients", "simulate simulation --made-namespaces",
-        "simulate engine_simulation", "simulate group_simulation", "simulate handshake_simulation"}) {
-    INFO(what);
-    CHECK(runs.find(what) != std::string::npos);
-  }
-}
-
 } // namespace bootstrap_test
