@@ -39,12 +39,14 @@ def main():
     parser.add_argument("experiments", nargs="*", help="all, if none is named")
     arguments = parser.parse_args()
     if arguments.which == "lmcache":
+        import lmcache_event_experiments  # noqa: F401
         from lmcache_experiments import experiments, gaps, lab, prepare, wrong
         versions = {}
     elif arguments.which == "sglang":
         from sglang_experiments import experiments, gaps, lab, wrong
         versions = {}
     else:
+        import dynamo_experiments  # noqa: F401
         import event_experiments  # noqa: F401
         import hybrid_experiments  # noqa: F401
         import speculative_experiments  # noqa: F401
