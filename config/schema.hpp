@@ -194,7 +194,7 @@ void describe(Visitor& v, events_config& c) {
           "Where events are published: `tcp://127.0.0.1:5557` or `ipc:///run/troupe/events`. Empty: nowhere.");
   v.field("replay_endpoint", c.replay_endpoint, zmq_endpoint,
           "Where subscribers request events that they missed, and snapshots. Empty: nowhere.");
-  v.field("topic", c.topic, some_text, "The topic of events; `{node}` and `{model}` are replaced.");
+  v.field("topic", c.topic, free_text, "The topic of events, may be empty; `{node}` and `{model}` are replaced.");
   v.field("memory_bytes", c.memory_bytes, size{0, tebibyte},
           "Limit of the tokens that are kept for snapshots; pages beyond it are left out of these.");
   v.field("buffer_batches", c.buffer_batches, whole{1, 1U << 20U},

@@ -47,12 +47,13 @@ class Sockets:
         if result < 0:
             raise OSError(ctypes.get_errno(), "a call of libzmq has failed")
 
-    def connect(self, kind, endpoint):
+    def connect(self, kind, endpoint, topic=b""):
+        """`topic`: the beginning of those to which a `SUB` socket subscribes."""
         socket = self.library.zmq_socket(self.context, kind)
         for option, value in ((LINGER, 0), (RCVHWM, 0), (RCVTIMEO, PATIENCE_SECONDS * 1000)):
             self.check(self.library.zmq_setsockopt(socket, option, ctypes.byref(ctypes.c_int(value)), 4))
         if kind == SUB:
-            self.check(self.library.zmq_setsockopt(socket, SUBSCRIBE, b"kv@", 3))
+            self.check(self.library.zmq_setsockopt(socket, SUBSCRIBE, topic, len(topic)))
         self.check(self.library.zmq_connect(socket, endpoint.encode()))
         return socket
 
@@ -145,10 +146,10 @@ def events_of(batch):
 class Stream:
     """The stream of one model of one node. Events are given to `views` in their order and once, whatever is lost."""
 
-    def __init__(self, sockets, endpoint, replay_endpoint, *views):
-        """A view has `take(event)`."""
+    def __init__(self, sockets, endpoint, replay_endpoint, *views, topic=b"kv@"):
+        """A view has `take(event)`. `topic`: the beginning of the stream's topic."""
         self.sockets, self.replay_endpoint, self.views = sockets, replay_endpoint, views
-        self.socket = sockets.connect(SUB, endpoint)
+        self.socket = sockets.connect(SUB, endpoint, topic)
         self.last = self.topic = None
         self.received = self.requests = self.lost = 0
         # Every so many batches one is dropped, as a network does. 0: none.
