@@ -98,7 +98,7 @@ struct namespace_spec {
   /// Behind `group_of` of a model of which a group may need no page of a hit, as with chunked attention.
   static constexpr std::string_view ends_anywhere = "+chunks";
 
-  /// Of a model with several groups: whether every group needs the page with which a hit ends.
+  /// Whether every group of a model with several groups needs the page with which a hit ends.
   bool hits_end_with_pages() const noexcept { return !group_of.ends_with(ends_anywhere); }
 
   /// Digest of `identity_text`.

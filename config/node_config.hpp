@@ -269,7 +269,7 @@ struct storage_config {
   std::uint64_t scrub_bytes_per_second = 0;
   /// For a data directory that other hosts can reach: how long this node may write there after its claim was renewed.
   duration claim_lease = std::chrono::seconds{10};
-  /// Of 3FS; not set: derived from the path of the slab files.
+  /// The mount point of 3FS; not set: derived from the path of the slab files.
   std::optional<std::filesystem::path> mount_point{};
   std::string usrbio_library = "libhf3fs_api_shared.so";
   duration usrbio_quarantine = std::chrono::seconds{90};

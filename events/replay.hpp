@@ -71,14 +71,14 @@ private:
   bool failed_ = false;
   std::uint32_t snapshots_ = 0;
   std::uint64_t left_out_ = 0;
-  /// Of a snapshot: the number of its next batch, the last one that it covers, the entry of the book, and the pages
-  /// of a batch.
+  /// Where a snapshot continues: the number of its next batch, the last one that it covers, the entry of the book, and
+  /// the pages of a batch.
   std::uint64_t number_ = 0;
   std::uint64_t covered_ = 0;
   std::uint32_t entry_ = 0;
   std::uint32_t pages_ = 0;
   bool first_ = true;
-  /// Of kept batches: the next one, and the end.
+  /// Where the replay of kept batches continues, and its end.
   std::uint64_t next_ = 0;
   std::uint64_t end_ = 0;
 };

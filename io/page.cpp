@@ -91,7 +91,7 @@ bool is_readable(const page_header& header) {
          is_known(static_cast<page_encoding>(header.encoding));
 }
 
-/// Of a readable page.
+/// The payload of a readable page, as it is stored.
 stored_payload stored_in(const page_header& header) {
   const auto encoding = static_cast<page_encoding>(header.encoding);
   return {encoding,

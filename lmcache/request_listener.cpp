@@ -105,7 +105,7 @@ struct outgoing {
   std::string number;
   std::string operation_frame;
   std::optional<std::string> frame;
-  /// Of the request, which waits no longer.
+  /// The bytes of the request, which waits no longer.
   std::uint64_t bytes = 0;
   bool ends_request = true;
   bool is_sent = true;

@@ -54,7 +54,7 @@ struct allocator_stats {
   std::uint64_t quarantined = 0;
   /// Requests for a slot that the caller did not hold.
   std::uint64_t refused = 0;
-  /// Of the total: slots beyond the slab file, for pages that are in memory only.
+  /// The part of the total beyond the slab file, for pages that are in memory only.
   std::uint64_t beyond_slab = 0;
 };
 

@@ -422,8 +422,8 @@ struct lookup_counts {
   std::uint64_t requests = 0;
   std::uint64_t asked_keys = 0;
   std::uint64_t found_keys = 0;
-  /// Of the found keys, by where their pages were: in memory on all ranks, to be read from disk on some rank, or
-  /// fetched from another node for this lookup. Of lookups that do not ask for it, the keys are in none of them.
+  /// The found keys by where their pages were: in memory on all ranks, to be read from disk on some rank, or fetched
+  /// from another node for this lookup. The keys of lookups that do not ask for it are in none of them.
   std::uint64_t memory_keys = 0;
   std::uint64_t disk_keys = 0;
   std::uint64_t peer_keys = 0;

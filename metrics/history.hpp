@@ -50,7 +50,7 @@ struct activity_totals {
   std::uint64_t peer_pages = 0;
   /// Reads and writes of slabs that are in progress. Not a total.
   std::uint64_t in_flight = 0;
-  /// Of all namespaces: lookups, loads whose pages were in memory, loads that waited for the disk, and saves.
+  /// Times in all namespaces: lookups, loads whose pages were in memory, loads that waited for the disk, and saves.
   request_histogram::counts lookup_times{};
   request_histogram::counts memory_load_times{};
   request_histogram::counts disk_load_times{};
@@ -65,7 +65,7 @@ struct activity {
   std::uint64_t lookups = 0;
   std::uint64_t asked_keys = 0;
   std::uint64_t found_keys = 0;
-  /// Of the found keys whose tier is known.
+  /// The found keys whose tier is known, as in `lookup_counts`.
   std::uint64_t memory_keys = 0;
   std::uint64_t disk_keys = 0;
   std::uint64_t peer_keys = 0;

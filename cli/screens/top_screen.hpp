@@ -95,7 +95,7 @@ private:
     /// The namespace of the row.
     std::string ns;
     bool is_rank = false;
-    /// Of a namespace.
+    /// The number of keys of a namespace.
     std::string keys;
     bool damaged = false;
     double live_slots = 0;

@@ -98,7 +98,7 @@ result<namespace_terms> namespace_of(const troupe_namespace* ns, std::uint32_t w
 /// The groups of layers of an engine.
 struct group_terms {
   connector::grouped_layout layout;
-  /// Of each group: 0 where blocks are not opaque.
+  /// One for each group; 0 where its blocks are not opaque.
   std::vector<std::uint64_t> opaque_block_bytes;
 };
 

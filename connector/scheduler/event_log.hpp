@@ -21,7 +21,7 @@ public:
     event_detail detail = event_detail::changes;
     /// Tokens of one key.
     std::uint32_t page_tokens = 0;
-    /// Of models with several groups, the one whose events stand for all with `event_detail::changes`.
+    /// The group of a model with several whose events stand for all with `event_detail::changes`.
     std::uint32_t lead_group = 0;
     std::size_t events_max = 65536;
     /// Keys in all events.

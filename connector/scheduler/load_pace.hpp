@@ -35,7 +35,7 @@ struct load_pace_options {
   std::uint32_t step_tokens_min = 256;
   /// The time after which a measurement has half the weight.
   duration half_life = std::chrono::seconds(60);
-  /// Of this number of hits that would be cut, one is loaded further, to measure again: `explore_tokens` from the disk,
+  /// One of this number of hits that would be cut is loaded further, to measure again: `explore_tokens` from the disk,
   /// limited to the number that makes the request wait twice as long, but at least one page.
   std::uint32_t explore_every = 16;
   std::uint32_t explore_tokens = 4096;

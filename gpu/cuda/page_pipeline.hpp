@@ -134,7 +134,7 @@ private:
   /// Checksums that kernels write, one per page of a call.
   pinned_memory<io::page_checksum> sums_;
 
-  /// Of the call in progress, and the bytes of its pages as they are stored.
+  /// The encoding of the call in progress, and the bytes of its pages as they are stored.
   page_encoding encoding_ = page_encoding::raw;
   std::uint64_t stored_bytes_ = 0;
   /// Only where pages can have an encoding: the pages of a part as they are, in the order of the kernels' stream, which

@@ -21,8 +21,8 @@ struct joined_lookup {
   std::uint32_t asked = 0;
   /// The keys of the prefix that was found; with `each`, all keys that were found.
   std::uint32_t found = 0;
-  /// Of the found keys: those that had to be read from disk, if `tiers_known`, and those that were fetched from another
-  /// node for this lookup.
+  /// How many of the found keys had to be read from disk, if `tiers_known`, and how many were fetched from another node
+  /// for this lookup.
   std::uint32_t on_disk = 0;
   std::uint32_t fetched = 0;
   bool tiers_known = true;

@@ -113,7 +113,7 @@ private:
     /// When it is opened again, and the pause before the next time.
     timestamp reopen_at = timestamp::max();
     duration pause{};
-    /// Of a failed stream, until it is confirmed that the other end has ended it.
+    /// The pieces of a failed stream, until it is confirmed that the other end has ended it.
     std::vector<piece> held_back;
 
     bool works() const noexcept { return !failed && !ending && !opening; }

@@ -96,7 +96,7 @@ struct engine_statistics {
   std::uint64_t loads = 0;
   std::uint64_t loads_after_preemption = 0;
   std::uint64_t loads_failed = 0;
-  /// Of `loads`, those that a step waited for, and of these, those that failed.
+  /// The loads that a step waited for, and how many of these failed.
   std::uint64_t loads_synchronous = 0;
   std::uint64_t loads_synchronous_failed = 0;
   /// Requests that had found blocks of a failed load in the prefix cache, and had to restart.

@@ -41,7 +41,8 @@ struct replay_report {
   /// 10^9 bytes per second, over the time during which at least one load (save) was in progress.
   double load_gbps = 0;
   double save_gbps = 0;
-  /// Of loads and saves together, over the time during which at least one was in progress; set where some overlapped.
+  /// The speed of loads and saves together, over the time during which at least one was in progress; set where some
+  /// overlapped.
   double together_gbps = 0;
   /// The plain copy bandwidth of the GPU, where it was measured.
   std::optional<plain_copy_pace> plain_copy;

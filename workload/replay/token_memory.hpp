@@ -82,7 +82,7 @@ private:
   std::uint64_t compared_ = 0;
   std::uint64_t wrong_ = 0;
   std::string first_wrong_;
-  /// Of these, the tokens that count.
+  /// Those of them that count.
   std::uint64_t wrong_settled_ = 0;
   std::string first_wrong_settled_;
 };

@@ -31,7 +31,7 @@ struct load_ended {
   std::uint64_t wrong = 0;
   std::uint64_t missing = 0;
   duration comparing{};
-  /// Of the first two, those that were read from a slab.
+  /// How many of the first two were read from a slab.
   std::uint64_t from_disk = 0;
   /// A description of the first wrong byte.
   std::string first_wrong;

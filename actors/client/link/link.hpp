@@ -107,7 +107,7 @@ private:
   link_state state_;
   /// The node that was found, which is attached or being attached to.
   reception_actor node_;
-  /// Of the current attachment; owner 0 when there is none.
+  /// The node's answer to the current attachment; owner 0 when there is none.
   attach_reply reply_;
   client_parts parts_;
   /// The actors that the client has brought last.

@@ -264,7 +264,7 @@ private:
     bool unbound = false;
   };
   logged_failures logged_;
-  /// Of the current attachment; 0 when there is none.
+  /// The owner id of the current attachment; 0 when there is none.
   owner_id owner_ = 0;
   std::string node_name_;
   std::uint64_t page_bytes_ = 0;

@@ -76,7 +76,7 @@ private:
     std::vector<std::uint32_t> positions;
     std::vector<key_digest> keys;
     bool answered = false;
-    /// Of a valid answer.
+    /// What a valid answer contains.
     match_reply reply{};
   };
 

@@ -114,7 +114,7 @@ private:
     timestamp next{};
     timestamp asked_at{};
     duration lag{};
-    /// Of the hello that waits for an answer, or the last one.
+    /// The number of the hello that waits for an answer, or of the last one.
     std::uint64_t number = 0;
     /// Failures in a row, counted up to those that are logged.
     std::uint32_t failures = 0;

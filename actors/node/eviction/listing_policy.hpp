@@ -36,7 +36,7 @@ protected:
   /// The tag bit of entries outside the derived policy's own lists. The derived policy sees tags below it.
   static constexpr std::uint32_t displaced = entry_lists::tag_limit / 2;
 
-  /// Of the `fixed` nodes, the first `lists` are lists of the derived policy.
+  /// The first `lists` of the `fixed` nodes are lists of the derived policy.
   listing_policy(position lists, position fixed);
 
   /// Called before these entries are admitted.

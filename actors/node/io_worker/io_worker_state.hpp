@@ -381,7 +381,7 @@ private:
   /// Lets the two sizes of frames exchange extents.
   void exchange_extents(timestamp now);
   frame_sizes::report report_of(frame_size x) const;
-  /// Of both sizes, whole frames first.
+  /// The reports of both sizes, whole frames first.
   std::array<frame_sizes::report, 2> report_sizes() const;
   /// The size that gives an extent to another rank.
   frame_size giving_size() const;

@@ -18,7 +18,7 @@ struct page_transfer {
   bool read = false;
   /// A read that no fetch had requested when it began.
   bool ahead = false;
-  /// Of the request, once it is made.
+  /// The size of the request, once it is made.
   std::uint64_t bytes = 0;
 
   friend bool operator==(const page_transfer&, const page_transfer&) = default;

@@ -79,8 +79,8 @@ struct lookup_part {
   std::uint32_t asked = 0;
   std::uint32_t found = 0;
   std::uint32_t kept = 0;
-  /// Of the found keys: those that were not in memory on some rank, if `tiers_known`; and those that had been fetched
-  /// from another node, and were not leased since.
+  /// How many of the found keys were not in memory on some rank, if `tiers_known`; and how many had been fetched from
+  /// another node, and were not leased since.
   std::uint32_t on_disk = 0;
   std::uint32_t fetched = 0;
   bool tiers_known = false;
@@ -111,9 +111,9 @@ struct explained_part {
 
 /// The lookups that a reader wants: all criteria apply.
 struct lookup_filter {
-  /// Of these namespaces, in ascending order; absent: of all.
+  /// Lookups of these namespaces, in ascending order; absent: of all.
   std::optional<std::span<const namespace_id>> namespaces{};
-  /// Of these owners; empty: of all.
+  /// Lookups of these owners; empty: of all.
   std::span<const owner_id> owners{};
   std::optional<ticket> name{};
 };

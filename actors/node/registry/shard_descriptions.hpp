@@ -31,7 +31,7 @@ private:
   /// Where the next call continues.
   std::uint32_t number_ = 0;
   entry_index entry_ = 0;
-  /// Of the namespace that is looked at: the resident slots of its ranks; empty where some are unknown.
+  /// The resident slots of the ranks of the namespace that is looked at; empty where some are unknown.
   mutable std::vector<std::shared_ptr<const resident_slots>> resident_;
   void find_residents(const key_space& ns);
 
