@@ -17,6 +17,8 @@ KEYS = {
     "threads": (int, 0),
     "copy_threads": (int, 0),
     "node_events": (("auto", "on", "off"), "auto"),
+    "traces": (str, "off"),
+    "traces_ratio": (float, 1.0),
     "encoding": (("auto", "raw", "bf16"), "auto"),
     "window_bytes": (int, 0),
     "wait_for_node_seconds": (float, 0.0),

@@ -19,7 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
                                                                KVConnectorRole, KVConnectorWorkerMetadata)
 from vllm.logger import init_logger
 
-from troupe import _events, _groups, _halves, _interface, _kv_shape, _texts
+from troupe import _events, _groups, _halves, _interface, _kv_shape, _spans, _texts, _traces
 from troupe._library import TroupeError
 from troupe._options import Options
 from troupe._statistics import SchedulerCounters, TroupePromMetrics, TroupeStats
@@ -47,6 +47,9 @@ STATISTICS_SECONDS = 1.0
 ENDED_MOST = 1024
 
 UNCACHEABLE_NONE, UNCACHEABLE = 0, 1
+
+# In the place of what a lookup has found. None: it is not known yet.
+NO_ANSWER = -1
 
 DISK_HITS = {"always": _interface.DISK_HITS_ALWAYS, "when_faster": _interface.DISK_HITS_WHEN_FASTER,
              "never": _interface.DISK_HITS_NEVER}
@@ -82,6 +85,8 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._options = Options(self._kv_transfer_config.kv_connector_extra_config,
                                 of_others={"copy_threads": "SGLang"})
         refuse_what_does_not_work(vllm_config, self._options)
+        collector = _traces.settings(self._options, vllm_config)
+        self._tracer = None
         self._blocks = kv_cache_config.num_blocks
         self._keys = resolve_keys(self._options.keys, vllm_config)
         self._groups = self._pool = None
@@ -102,6 +107,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             self._half = self._made_scheduler()
             self._init_scheduler(vllm_config, kv_cache_config)
             self._say_attached(f"namespace {name}, identity {identity}")
+            self._init_traces(vllm_config, name, *collector)
             if self._kv_transfer_config.kv_load_failure_policy != "recompute":
                 logger.warning("Troupe: kv_load_failure_policy is \"fail\", so vLLM fails a request with an error if "
                                "a page cannot be loaded; with \"recompute\" it computes those tokens.")
@@ -314,6 +320,20 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         # Requests that have ended since events were taken, and what was taken before their ids were used again.
         self._ended, self._taken, self._gpu_index = {}, [], None
 
+    def _init_traces(self, vllm_config, name, endpoint, why_none):
+        if endpoint is None:
+            if why_none:
+                logger.warning("Troupe: there are no traces, since %s.", why_none)
+            return
+        if self._groups is not None:
+            # What a hit loads and saves of each group is known to the library alone.
+            size = _spans.Sizes(self._groups.page_tokens)
+        else:
+            size = _traces.sizes(self._options, vllm_config, self._shape, bool(self._engine.kv_replicated))
+        self._tracer = _traces.Tracer(endpoint, _traces.resource(endpoint, vllm_config, name, self._options.address),
+                                      size, self._options, logger)
+        logger.info("Troupe: traces are sent to %s.", endpoint)
+
     def on_new_request(self, request):
         if self._half is not None:
             self._asked(request, lambda said: self._half.on_new_request(*said))
@@ -325,15 +345,22 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         if getattr(request, "skip_reading_prefix_cache", False):
             # All of its prompt must be computed, for example for its logprobs. All but the newest versions of vLLM leave
             # this check to connectors. The library is called anyway: it has to know what it saves.
-            return 0, False
+            found = 0, False
+        if self._tracer is not None:
+            known = self._known[request.request_id]
+            if known.answer != found[0]:
+                known.answer = found[0]
+                self._tracer.note((_traces.ANSWERED, known, num_computed_tokens, found[0],
+                                   "" if found[0] else why_nothing(known), time.time_ns()))
         return found
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         if self._half is None:
             return
-        name = _texts.fitting(request.request_id)
+        name, numbers = _texts.fitting(request.request_id), ()
         if self._groups is None:
-            self._half.allocated(name, blocks.get_block_ids()[0], num_external_tokens)
+            numbers = blocks.get_block_ids()[0]
+            self._half.allocated(name, numbers, num_external_tokens)
         elif num_external_tokens:
             # Blocks with a hash are complete, and may be other requests' as well.
             tables = [[_interface.NULL_BLOCK if block.is_null or block.block_hash is not None else block.block_id
@@ -341,11 +368,23 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             self._half.allocated_tables(name, tables, num_external_tokens)
         else:
             self._half.allocated_tables(name, [[] for _ in blocks.blocks], 0)
+        if self._tracer is not None:
+            known = self._known.get(request.request_id)
+            # Without a lookup before, these blocks are for what is computed after a load.
+            if known is not None and known.answer != NO_ANSWER:
+                # If it is looked up again, its answer may be the same.
+                known.answer, known.tiers = NO_ANSWER, []
+                self._tracer.note((_traces.ALLOCATED, known, num_external_tokens, known.tiers, numbers,
+                                   time.time_ns()))
 
     def get_external_cache_hit_sources(self, request, num_external_tokens):
         if not num_external_tokens or self._half is None:
             return {}
         memory, disk, unknown = self._half.hit_sources(_texts.fitting(request.request_id), num_external_tokens)
+        if self._tracer is not None:
+            known = self._known.get(request.request_id)
+            if known is not None and known.tiers is not None:
+                known.tiers[:] = memory, disk, unknown
         sources = {CacheHitSource.HOST: memory, CacheHitSource.DISK: disk,
                    CacheHitSource.EXTERNAL_UNSPECIFIED: unknown}
         return {source: tokens for source, tokens in sources.items() if tokens}
@@ -387,6 +426,9 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
                                  getattr(connector_output, "failed_recving", None),
                                  connector_output.invalid_block_ids, said.parts if said else ())
         self._take_holds()
+        if self._tracer is not None and (connector_output.finished_recving or connector_output.finished_sending
+                                         or self._engine.synchronous_loads):
+            self._tracer.note((_traces.REPORTED, connector_output, time.time_ns()))
 
     def request_finished(self, request, block_ids):
         known = self._known.pop(request.request_id, None)
@@ -396,7 +438,10 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             if len(self._ended) >= ENDED_MOST:
                 self._collect_events()
             self._ended[request.request_id] = known
-        return self._half.finished(_texts.fitting(request.request_id)), None
+        keeps = self._half.finished(_texts.fitting(request.request_id))
+        if self._tracer is not None and known is not None:
+            self._tracer.note((_traces.FINISHED, known, keeps, self._attached, time.time_ns()))
+        return keeps, None
 
     def request_finished_all_groups(self, request, block_ids):
         """In place of `request_finished` with vLLM's hybrid KV cache manager."""
@@ -463,7 +508,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         if known is None:
             if self._kv_events is not None and request.request_id in self._ended:
                 self._collect_events()
-            known = self._known[request.request_id] = Known(request)
+            known = self._known[request.request_id] = Known(request, self._tracer is not None)
         if known.refused:
             return otherwise
         try:
@@ -638,16 +683,21 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         half, self._half = self._half, None
         if half is not None:
             half.shutdown()
+        tracer, self._tracer = self._tracer, None
+        if tracer is not None:
+            tracer.close()
 
 
 class Known:
     """The part of a request that the library has received, and its constant properties."""
 
     __slots__ = ("request", "name", "tokens", "hashes", "lora", "cache_salt", "multimodal", "uncacheable", "refused",
-                 "notified")
+                 "notified", "arrived", "answer", "tiers")
 
-    def __init__(self, request):
+    def __init__(self, request, traced):
         self.request, self.name = request, _texts.fitting(request.request_id)
+        # For its trace: nanoseconds, and where the tiers of its load are put.
+        self.arrived, self.answer, self.tiers = time.time_ns() if traced else 0, NO_ANSWER, None
         self.tokens = self.hashes = 0
         self.refused = self.notified = False
         self.lora = self.cache_salt = None
@@ -661,6 +711,17 @@ class Known:
         # Workers, in processes of their own, would report a load under an id that vLLM does not know.
         named = not _texts.is_stand_in(self.name)
         self.uncacheable = UNCACHEABLE_NONE if by_tokens and named else UNCACHEABLE
+
+
+def why_nothing(known):
+    """Why a request has no hit, for its trace: as far as it is known here. The node knows more (`troupe explain`)."""
+    if getattr(known.request, "skip_reading_prefix_cache", False):
+        return "must_compute"
+    if known.refused:
+        return "refused"
+    if known.uncacheable:
+        return "uncacheable"
+    return "not_found" if known.notified else "no_node"
 
 
 def multimodal_item(feature):

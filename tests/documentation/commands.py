@@ -200,6 +200,8 @@ FILES = {
             instead=OR_AWAY.format("troupe cluster status --url node-7:18000 --token-file token")),
         run("troupe cluster status --json | jq '.nodes[] | {node, state, trouble}'", needs="jq",
             instead="(" + OR_AWAY.format("troupe cluster status --json") + ") | jq '.nodes[] | {node, state, trouble}'"),
+        # Traces.
+        *skip(HOSTS, "docker run --rm -p 127.0.0.1:16686:16686 -p 127.0.0.1:4318:4318 jaegertracing/jaeger"),
         # Metrics.
         run("promtool check config configs/prometheus/scrape.yml", needs="promtool"),
         *skip(HOSTS, "prometheus --config.file=configs/prometheus/scrape.yml"),

@@ -167,7 +167,8 @@ def wrong_options(name, text, options):
     return [f"{name}:{line_of(text, m.start())}: the plug-ins have no option {m[1]}"
             for m in re.finditer(r"[`\"](troupe\.[a-z_]+)[`\"]", text)
             if m[1] not in options and m[1] not in ("troupe.json", "troupe.sock", "troupe.service", "troupe.h",
-                                                    "troupe.vllm", "troupe.sglang", "troupe.nixl", "troupe.hpp")]
+                                                    "troupe.vllm", "troupe.sglang", "troupe.nixl", "troupe.hpp",
+                                                    "troupe.request", "troupe.lookup", "troupe.wait", "troupe.save")]
 
 
 def wrong_metrics(name, text, code):

@@ -30,30 +30,9 @@ def main():
     os.environ.setdefault("TROUPE_LOG", "off")
     import fake_vllm
 
-    fake_vllm.install()
-    from troupe.vllm import KVConnectorRole, TroupeConnector
-
     block, per_request = 16, arguments.tokens // 16 + 64
-    blocks = arguments.requests * per_request
-    spec = fake_vllm.FullAttentionSpec(block_size=block, heads=1, head_size=16)
-    cache = fake_vllm.kv_cache_config(spec, layers=1, blocks=blocks)
-    # A port without a listener: halves work as with a node that finds nothing.
-    options = {"troupe.address": "127.0.0.1:9", "troupe.wait_for_node_seconds": -1.0}
-    if arguments.node:
-        options = {"troupe.address": arguments.node}
-    config = fake_vllm.vllm_config(options, kv_events_config__enable_kv_cache_events=arguments.events)
-    memory = ctypes.create_string_buffer(blocks * spec.page_size_bytes)
-
-    class tensor(fake_vllm.tensor):
-        def data_ptr(self):
-            return ctypes.addressof(memory)
-
-        def untyped_storage(self):
-            return fake_vllm.some(nbytes=lambda: len(memory), data_ptr=lambda: ctypes.addressof(memory))
-
-    worker = TroupeConnector(config, KVConnectorRole.WORKER, cache)
-    worker.register_kv_caches({cache.kv_cache_groups[0].layer_names[0]: tensor((blocks, 1, block, 32))})
-    scheduler = TroupeConnector(config, KVConnectorRole.SCHEDULER, cache)
+    scheduler, worker = halves(arguments.node, arguments.requests * per_request, block,
+                               events=arguments.events)
 
     # They fill their blocks in different steps, as requests do that have come at different times.
     class request(fake_vllm.request):
@@ -98,6 +77,34 @@ def main():
         print(f"  {name:11} p50 {values[len(values) // 2]:7.0f}  p99 {values[len(values) * 99 // 100]:7.0f}")
     worker.shutdown()
     scheduler.shutdown()
+
+
+def halves(node, blocks, block, events=False, **extra):
+    """Both halves of the plug-in, with the real library. `extra`: further options."""
+    import fake_vllm
+
+    fake_vllm.install()
+    from troupe.vllm import KVConnectorRole, TroupeConnector
+
+    spec = fake_vllm.FullAttentionSpec(block_size=block, heads=1, head_size=16)
+    cache = fake_vllm.kv_cache_config(spec, layers=1, blocks=blocks)
+    # A port without a listener: halves work as with a node that finds nothing.
+    options = {"troupe.address": "127.0.0.1:9", "troupe.wait_for_node_seconds": -1.0}
+    if node:
+        options = {"troupe.address": node}
+    config = fake_vllm.vllm_config({**options, **extra}, kv_events_config__enable_kv_cache_events=events)
+    memory = ctypes.create_string_buffer(blocks * spec.page_size_bytes)
+
+    class tensor(fake_vllm.tensor):
+        def data_ptr(self):
+            return ctypes.addressof(memory)
+
+        def untyped_storage(self):
+            return fake_vllm.some(nbytes=lambda: len(memory), data_ptr=lambda: ctypes.addressof(memory))
+
+    worker = TroupeConnector(config, KVConnectorRole.WORKER, cache)
+    worker.register_kv_caches({cache.kv_cache_groups[0].layer_names[0]: tensor((blocks, 1, block, 32))})
+    return TroupeConnector(config, KVConnectorRole.SCHEDULER, cache), worker
 
 
 class output:

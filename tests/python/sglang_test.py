@@ -186,6 +186,11 @@ class storing(unittest.TestCase):
         given = [given for name, given in self.library.asked if name == "troupe_pages_create"][-1]
         self.assertEqual(given[2].copy_threads, 5)
 
+    def test_options_of_vllm_are_refused(self):
+        for key in ("node_events", "traces", "traces_ratio"):
+            with self.assertRaisesRegex(ValueError, f"'troupe.{key}', which is for vLLM alone"):
+                TroupeStorage(config(extra_config={"troupe.address": "here", f"troupe.{key}": "auto"}))
+
     def test_statistics_are_those_since_the_last_call(self):
         storage = self.made()
         self.library.answers["troupe_pages_get"] = self.moves([0, 5])
