@@ -69,6 +69,7 @@ FILES = {
     "CONTRIBUTING.md": [
         *skip(ROOT, "scripts/bootstrap --dev"),
         *skip(TESTS, "scripts/test", "scripts/format", "scripts/tidy"),
+        *skip(BUILDS, "scripts/mutate FILES"),
     ],
     "docs/3fs.md": [
         *skip(HOSTS, "scripts/check-3fs /mnt/3fs/some-directory"),
@@ -298,11 +299,12 @@ FILES = {
     ],
     "docs/testing.md": [
         *skip(TESTS, "scripts/test", "scripts/test -R 'unit/page'", "scripts/test asan", "scripts/test tsan",
-              "scripts/test all", "scripts/test --stress 20",
+              "scripts/test all", "scripts/test --stress 20", "scripts/mutate --count 100 lmcache",
               "ninja -C build/release troupe-unit-tests && build/release/tests/troupe-unit-tests '[base]'",
               "TROUPE_CRASH_ROUNDS=500 build/release/tests/troupe-integration-tests '[crash]'",
               "TROUPE_CRASH_SEED=42 build/release/tests/troupe-integration-tests '[crash]'",
               "scripts/soak", "tests/costs/costs.py build/release/tests/costs/troupe-costs instructions --print"),
+        *skip(LONG, "scripts/mutate --seed 1 --count 60 lmcache io/tcp", "scripts/mutate --since HEAD~20"),
         *skip(ROOT, "scripts/package && sudo scripts/check-package", "sudo scripts/check-walk"),
         *skip(TESTS, "UBSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/ubsan.supp build/asan/tests/troupe-actor-tests"),
         *skip(BUILDS, "cd /tmp", "apt-get source --download-only actor-framework",
