@@ -127,6 +127,19 @@ TEST_CASE("The index of a dead node lists the keys it has of all ranks and where
   CHECK(index->rank(ns, 2) == nullptr);
 }
 
+TEST_CASE("Slab files of a dead node are found two levels below its directory, and no deeper", "[cluster][adopted]") {
+  dead_node node(3);
+  fs::create_directories(node.data / "disks/third/below");
+  fs::rename(node.data / "a.rank-0.slab", node.data / "disks/third/a.rank-0.slab");
+  SECTION("two levels") {
+    CHECK(node.read()->pages() == 6);
+  }
+  SECTION("three levels") {
+    fs::rename(node.data / "disks/third/a.rank-0.slab", node.data / "disks/third/below/a.rank-0.slab");
+    CHECK(node.read()->pages() == 3);
+  }
+}
+
 TEST_CASE("Records that the dead node would reject at startup are not adopted", "[cluster][adopted]") {
   dead_node node(3);
   SECTION("pages of another file, or without a slot") {

@@ -52,8 +52,8 @@ public:
                  {[this](std::uint64_t, result<etcd_reply> x) { take(std::move(x)); },
                   [](std::uint64_t, const std::string&) {}, [](std::uint64_t) {}}) {}
 
-  result<etcd_reply> ask(std::string token = {}) {
-    channel_.ask(1, "/v3/kv/range", "{}", std::move(token));
+  result<etcd_reply> ask(std::string token = {}, std::string path = "/v3/kv/range") {
+    channel_.ask(1, std::move(path), "{}", std::move(token));
     return wait();
   }
   result<etcd_reply> log_in() {
@@ -230,6 +230,13 @@ TEST_CASE("etcd over TLS: a member with a refused certificate is skipped for the
   CHECK(contains(one.refusal(), "IP address mismatch"));
   CHECK(one.ask());
   CHECK(stranger.came == 0);
+}
+
+TEST_CASE("A response of etcd keeps its status", "[cluster][etcd]") {
+  stand_in etcd;
+  asker one({{"127.0.0.1", etcd.running->port()}}, {});
+  CHECK(one.ask()->status == 200);
+  CHECK(one.ask({}, "/v3/kv/none")->status == 404);
 }
 
 TEST_CASE("A login at etcd reads the password file each time", "[cluster][etcd]") {

@@ -85,6 +85,21 @@ TEST_CASE("a book with many pages finds each of them, and takes less than 40 byt
   CHECK(book.id_of(ns, event_key(1)) != book.id_of({1, 3}, event_key(1)));
 }
 
+TEST_CASE("the memory of a removed page is used for the next one", "[events]") {
+  page_book book(1, 1U << 20U);
+  const auto shape = *book.number_of({0, 1, 1, -1, {}});
+  const auto pass = [&](std::uint64_t id) {
+    CHECK(book.store(record(id, shape, id, 0)) == outcome::stored);
+    CHECK(book.remove(id));
+  };
+  pass(0);
+  const auto bytes = book.resident_bytes();
+  for (std::uint64_t id = 1; id < 10'000; ++id)
+    pass(id);
+  CHECK(book.resident_bytes() == bytes);
+  CHECK(book.end() == 1);
+}
+
 TEST_CASE("a book has a limited number of shapes", "[events]") {
   page_book book(1, 0);
   std::size_t accepted = 0;

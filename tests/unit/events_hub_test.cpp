@@ -73,6 +73,30 @@ TEST_CASE("a page of several blocks names all of them", "[events]") {
   CHECK(x.live.unknown == 0);
 }
 
+TEST_CASE("the group of a page is part of each of its events, also the first one", "[events]") {
+  one_hub x;
+  auto pages = described(0, 2);
+  pages.group_idx = 0;
+  x.take(x.ns, complete(pages));
+  x.published();
+  CHECK(x.live.blocks.contains({"CPU", 0, 1000}));
+  x.remove({0});
+  x.published();
+  CHECK(x.live.blocks.size() == 1);
+  CHECK(x.live.unknown == 0);
+}
+
+TEST_CASE("pages of two chains do not become one", "[events]") {
+  one_hub x;
+  x.take(x.ns, complete(described(0, 1)));
+  x.take(x.ns, complete(described(5, 2)));
+  x.published();
+  REQUIRE(x.live.blocks.size() == 3);
+  CHECK_FALSE(x.live.blocks.at({"CPU", -1, 1000}).parent);
+  CHECK(x.live.blocks.at({"CPU", -1, 1005}).parent == 1004U);
+  CHECK(x.live.blocks.at({"CPU", -1, 1006}).parent == 1005U);
+}
+
 TEST_CASE("parents come before their children, whatever shard was faster", "[events]") {
   one_hub x;
   x.published();

@@ -105,6 +105,43 @@ TEST_CASE("handshake client: a silent directory counts as disconnected and is re
   CHECK_FALSE(w.state.connection_opened(slow, true, w.now));
 }
 
+TEST_CASE("handshake watch: the end of a connection is reported once, by what ends it", "[handshake]") {
+  using step = watch_state::step;
+  timestamp now{1000s};
+  watch_state x{{}};
+  const auto ordered = [&](step what) {
+    const auto order = x.take_order();
+    REQUIRE(order.has_value());
+    CHECK(order->what == what);
+    return order->id;
+  };
+  const auto open = [&] {
+    CHECK_FALSE(x.advance(now));
+    REQUIRE(x.opened(ordered(step::open), true, now));
+    return ordered(step::watch);
+  };
+  const auto first = open();
+  CHECK_FALSE(x.watched(first + 1, fail(errc::unreachable, "late"), now));
+  CHECK(x.connection() != 0);
+  CHECK(x.watched(first, fail(errc::unreachable, "disconnected"), now));
+  CHECK(x.connection() == 0);
+  CHECK_FALSE(x.watched(first, fail(errc::unreachable, "disconnected"), now));
+  CHECK_FALSE(x.advance(now));
+  now += 100ms;
+  // One that does not answer: the connection is not used any more after the limit.
+  open();
+  CHECK_FALSE(x.advance(now));
+  now += 5s;
+  CHECK(x.advance(now));
+  CHECK(x.connection() == 0);
+  // One that cannot be opened: there was no connection.
+  now += 200ms;
+  CHECK_FALSE(x.advance(now));
+  ordered(step::open);
+  now += 5s;
+  CHECK_FALSE(x.advance(now));
+}
+
 TEST_CASE("handshake client: after a disconnect waiting requests are fetched again over the next connection",
           "[handshake]") {
   world w;

@@ -88,6 +88,17 @@ TEST_CASE("stream schedule: a move is cut evenly, spread over the streams, and w
   CHECK(bytes_in(four.take(2)) > 0);
 }
 
+TEST_CASE("stream schedule: a piece has a byte where its size is none", "[tcp]") {
+  auto how = some_streams(2);
+  how.piece_bytes = 0;
+  stream_schedule two(how);
+  move_of some(3);
+  two.add(remote_direction::put, some.all(), start);
+  const auto first = two.take(0), second = two.take(1);
+  CHECK(first.size() + second.size() == 3);
+  CHECK(bytes_in(first) + bytes_in(second) == 3);
+}
+
 TEST_CASE("stream schedule: pieces of a failed stream move again only when the other end has ended it", "[tcp]") {
   stream_schedule two(some_streams(2));
   move_of some(2000);

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// The memory handles of workers in the format of lmcache 0.5.6, and the memory that the node opens for them.
@@ -134,6 +135,13 @@ TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") 
     CHECK(x->memory->runs.size() == 1);
     CHECK(std::get<shared_memory_handle>(x->memory->memories.front()).name == "other");
     CHECK(x->sliding);
+    // A window of no tokens is none.
+    group["sw_size_tokens"] = 0;
+    const auto whole = opened(registration(
+        {shared_handle(metadata({10, 16, 24}, {384, 24, 1})), shared_handle(metadata({10, 16, 24}, {384, 24, 1}))},
+        nullptr, json::array({group})));
+    REQUIRE(whole);
+    CHECK_FALSE(whole->sliding);
   }
 }
 
@@ -213,6 +221,15 @@ TEST_CASE("Invalid memory descriptions are refused", "[lmcache]") {
   auto engine = registration({shared_handle(good)});
   engine[4] = "trtllm";
   CHECK(why_not(engine).find("'trtllm'") != std::string::npos);
+  const std::vector<std::pair<std::size_t, json>> wrong{{2, 5}, {2, std::string(5000, 'x')},
+                                                        {3, 0}, {3, 1ULL << 32U},
+                                                        {4, 7}, {6, std::vector<json>(65, json::object())}};
+  for (const auto& [position, value] : wrong) {
+    INFO(position);
+    auto some = registration({shared_handle(good)});
+    some[position] = value;
+    CHECK(why_not(some) == "memory handles that cannot be parsed");
+  }
   // Even the instance id is missing.
   CHECK(read(1, {"x"})->malformed);
   CHECK(read(1, {})->malformed);

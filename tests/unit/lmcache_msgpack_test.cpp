@@ -149,6 +149,48 @@ TEST_CASE("Numbers of MessagePack keep their value at every bound", "[lmcache]")
   CHECK(passes.done());
 }
 
+TEST_CASE("Extensions of MessagePack have any size", "[lmcache]") {
+  for (const std::size_t size : {0U, 1U, 2U, 3U, 4U, 8U, 15U, 16U, 17U, 255U, 256U, 65536U}) {
+    INFO(size);
+    const auto text = packed_json(json::binary(std::vector<std::uint8_t>(size, 7), 5));
+    msgpack_reader in(view(text));
+    const auto x = in.extension();
+    CHECK(in.done());
+    CHECK(x.type == 5);
+    CHECK(x.bytes.size() == size);
+  }
+}
+
+TEST_CASE("A value of MessagePack that is of another kind or missing ends the reading", "[lmcache]") {
+  const auto nil = packed_json(nullptr);
+  msgpack_reader text(view(nil));
+  CHECK(text.text().empty());
+  CHECK_FALSE(text.ok());
+  const auto few = msgpack_writer().array(2).natural(1).take();
+  msgpack_reader numbers(view(few));
+  std::vector<std::uint32_t> out;
+  numbers.numbers(out);
+  CHECK_FALSE(numbers.ok());
+}
+
+TEST_CASE("Heads of MessagePack are written as others write them at every bound", "[lmcache]") {
+  for (const std::uint32_t size : {0U, 1U, 15U, 16U, 31U, 32U, 255U, 256U, 65535U, 65536U}) {
+    INFO(size);
+    const std::string text(size, 'x');
+    CHECK(msgpack_writer().text(text).take() == packed_json(text));
+    CHECK(msgpack_writer().bytes(text).take() == packed_json(json::binary({text.begin(), text.end()})));
+    const auto list = packed_json(json(std::vector<json>(size)));
+    const auto head = msgpack_writer().array(size).take();
+    CHECK(head == list.substr(0, list.size() - size));
+    // The head of a map has the same form, from another first byte on.
+    auto fields = msgpack_writer().map(size).take();
+    REQUIRE(fields.size() == head.size());
+    CHECK(static_cast<unsigned char>(fields[0]) == static_cast<unsigned char>(head[0]) - (size < 16 ? 0x10 : -2));
+    CHECK(fields.substr(1) == head.substr(1));
+  }
+  CHECK(msgpack_writer().integer(-32).take() == packed_json(-32));
+}
+
 TEST_CASE("Booleans and integers are interchangeable in MessagePack", "[lmcache]") {
   for (const auto& [text, value] : {std::pair(std::string("\xc3"), 1), {std::string("\xc2"), 0}}) {
     msgpack_reader in(view(text));

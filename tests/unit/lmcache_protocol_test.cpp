@@ -122,6 +122,13 @@ TEST_CASE("Operations of newer clients are known by name or not at all", "[lmcac
   CHECK_FALSE(read(std::string(200, 'x'), {}));
 }
 
+TEST_CASE("A client says how long it waits, up to a limit", "[lmcache]") {
+  const auto patience = [](double seconds) { return read(10, {"r-1", seconds})->patience; };
+  CHECK(patience(0.5) == std::chrono::milliseconds(500));
+  CHECK(patience(-1) == duration::zero());
+  CHECK(patience(1e300) == std::chrono::seconds(300));
+}
+
 TEST_CASE("A key defines the chunks that are meant", "[lmcache]") {
   const auto message = read(18, {key_json(13, 4, 12, 1), 77});
   REQUIRE(message);

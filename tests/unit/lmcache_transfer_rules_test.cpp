@@ -174,6 +174,33 @@ TEST_CASE_METHOD(worker_world, "a worker that holds frames gets no more than the
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 1);
 }
 
+TEST_CASE_METHOD(worker_world, "requests beyond the number of one worker are refused, and so are tasks of no key",
+                 "[lmcache]") {
+  auto none = how;
+  none.keys_max = 0;
+  SECTION("copies by the node") {
+    rules.copy(make(operation::store, 2), of, none, {{0, 2}}, t0);
+    one<transfer_rules::refuse>();
+    for (std::size_t i = 0; i < transfer_rules::options{}.copies_max; ++i)
+      rules.copy(make(operation::store, 1), of, how, {{0, 1}}, t0);
+    CHECK(take<transfer_rules::refuse>().empty());
+    rules.copy(make(operation::store, 1), of, how, {{0, 1}}, t0);
+    one<transfer_rules::refuse>();
+  }
+  SECTION("frames for the worker") {
+    rules.prepare(make(operation::prepare_store, 2), of, none, t0);
+    one<transfer_rules::refuse>();
+    CHECK(take<transfer_rules::start>().empty());
+  }
+}
+
+TEST_CASE_METHOD(worker_world, "copies by the node take nothing of what a worker may hold", "[lmcache]") {
+  rules.copy(make(operation::store, 4), of, how, {{0, 4}}, t0);
+  one<transfer_rules::start>();
+  rules.prepare(make(operation::prepare_retrieve, 8), of, how, t0);
+  CHECK(take<transfer_rules::refuse>().empty());
+}
+
 TEST_CASE_METHOD(worker_world, "a store waits once for room, however long it is", "[lmcache]") {
   rules.prepare(make(operation::prepare_store, 8), of, how, t0);
   const auto first = one<transfer_rules::start>();
