@@ -44,7 +44,7 @@ def options_of(arguments):
     parser.add_argument("--preset", default="release")
     parser.add_argument("--define", action="append", default=[])
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--patience", type=float, default=60)
+    parser.add_argument("--patience", type=float, default=30)
     parser.add_argument("--at-least", type=float, default=0.97)
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--json", type=pathlib.Path)
@@ -87,16 +87,21 @@ def sources(options):
     return names
 
 
+def digest(*parts):
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
 def choose(names, options):
-    """Numbered sites that do not overlap, as many of each kind as of the others where there are enough."""
+    """Numbered sites that do not overlap, as many of each kind as of the others where there are enough. Their order by
+    chance depends on the seed and on themselves alone, so that the others stay the same when sources change."""
     known = [{key: each[key] for key in ("path", "line", "before", "after")} for each in load(EQUIVALENT) or []]
-    chance, by_kind = random.Random(options.seed), {kind: [] for kind in options.kinds}
+    by_kind = {kind: [] for kind in options.kinds}
     for name in names:
         for site in find_sites(name, (ROOT / name).read_text(encoding="utf-8")):
             if site.kind in by_kind and site.key() not in known:
                 by_kind[site.kind].append(site)
     for found in by_kind.values():
-        chance.shuffle(found)
+        found.sort(key=lambda site: digest(options.seed, site.key()))
     chosen, by_path = [], {}
     while len(chosen) < options.count and any(by_kind.values()):
         for found in by_kind.values():
@@ -108,10 +113,6 @@ def choose(names, options):
                     break
     chosen.sort(key=lambda site: (site.path, site.start))
     return dict(enumerate(chosen, 1))
-
-
-def digest(*parts):
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def say(words):
