@@ -233,7 +233,6 @@ TEST_CASE("server rules: a disconnected worker leaves nothing behind", "[lmcache
   CHECK(x.take() == words{"prepare 3", "reject 3", "release 3"});
   // Pings of a later client with that number are the first ones again.
   CHECK_FALSE(x.rules.answer_ping({2, 1}));
-  CHECK(x.rules.answer_ping({2, 1}));
   x.rules.client_disconnected(2, x.time);
   CHECK_FALSE(x.rules.answer_ping({2, 1}));
 }

@@ -4,6 +4,7 @@
 #include "tests/catch.hpp"
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -185,6 +186,22 @@ TEST_CASE_METHOD(worker_world, "requests beyond the number of one worker are ref
       rules.copy(make(operation::store, 1), of, how, {{0, 1}}, t0);
     CHECK(take<transfer_rules::refuse>().empty());
     rules.copy(make(operation::store, 1), of, how, {{0, 1}}, t0);
+    one<transfer_rules::refuse>();
+  }
+  SECTION("stores that the worker has not committed") {
+    auto wide = how;
+    wide.window_pages = 1000;
+    const auto prepare = [&](std::size_t number) {
+      auto x = *make(operation::prepare_store, 1);
+      x.chunks.request = "r" + std::to_string(number);
+      const auto wanted = std::make_shared<const incoming>(std::move(x));
+      requests.add(wanted, t0);
+      rules.prepare(wanted, of, wide, t0);
+    };
+    for (std::size_t i = 0; i < transfer_rules::options{}.jobs_max; ++i)
+      prepare(i);
+    CHECK(take<transfer_rules::refuse>().empty());
+    prepare(transfer_rules::options{}.jobs_max);
     one<transfer_rules::refuse>();
   }
   SECTION("frames for the worker") {
