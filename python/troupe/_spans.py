@@ -194,9 +194,12 @@ class Traces:
 
     def close(self, now):
         """Ends what has not ended, so that no span lacks its parent."""
-        for x in [*self._open.values(), *self._saving.values()]:
+        for x in self._open.values():
             if x is not None:
                 self._end(x, now, "shutdown")
+        for x in self._saving.values():
+            self._saved(x, x.load, True, now, "shutdown")
+            self._end(x, now, "shutdown")
         self._open, self._saving, self._in_step = {}, {}, []
 
     def _part(self, x, name, end, attributes, error=""):
@@ -242,11 +245,13 @@ class Traces:
             del self._open[x.name]
             self._end(x, now)
 
-    def _saved(self, x, pages, kept, now):
+    def _saved(self, x, pages, kept, now, reason=""):
         attributes = {"troupe.save.computed_pages": max(pages, 0), "troupe.save.blocks_kept": kept}
         if self._sizes.saved_bytes:
             attributes["troupe.save.computed_bytes"] = (max(pages, 0) * self._sizes.page_tokens
                                                         * self._sizes.saved_bytes)
+        if reason:
+            attributes["troupe.save.reason"] = reason
         self._part(x, "troupe.save", now, attributes)
 
     def _end(self, x, now, reason=""):

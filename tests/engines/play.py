@@ -50,6 +50,7 @@ def main():
         import event_experiments  # noqa: F401
         import hybrid_experiments  # noqa: F401
         import speculative_experiments  # noqa: F401
+        import trace_experiments  # noqa: F401
         import vllm_router_experiments  # noqa: F401
         from experiments import experiments, gaps, lab, versions, wrong
 

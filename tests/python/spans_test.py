@@ -258,8 +258,9 @@ class rules(unittest.TestCase):
         self.traces.finished("two", 50, True, True, 31)
         self.spans.clear()
         self.traces.close(40)
-        self.assertEqual([(x[0], x[2], x[3]["id"], x[3]["reason"]) for x in self.taken()],
-                         [("request", 40, "one", "shutdown"), ("request", 40, "two", "shutdown")])
+        self.assertEqual([(x[0], x[1], x[2], x[3].get("id"), x[3]["reason"]) for x in self.taken()],
+                         [("request", 10, 40, "one", "shutdown"), ("save", 31, 40, None, "shutdown"),
+                          ("request", 10, 40, "two", "shutdown")])
         self.assertEqual(self.traces.traced(), 0)
 
 
