@@ -1,3 +1,4 @@
+#include "actors/support/listeners/first_bytes.hpp"
 #include "actors/support/listeners/tls_channel.hpp"
 #include "base/unique_descriptor.hpp"
 #include "tests/catch.hpp"
@@ -5,8 +6,10 @@
 #include "tests/unit/io_support.hpp"
 
 #include <array>
+#include <chrono>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 
 namespace listeners_tls_test {
@@ -83,6 +86,27 @@ struct two_sides {
 };
 
 } // namespace
+
+TEST_CASE("a client leaves the first bytes of an answer in the socket, where they say what answers",
+          "[listeners][tls]") {
+  const identity ours("ours");
+  const credentials files(identity("engine", ours), ours);
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  const unique_descriptor here(ends[0]);
+  const unique_descriptor there(ends[1]);
+  // It speaks first, and so before the client could look.
+  const std::string_view greeting = "SSH-2.0-server\r\n";
+  REQUIRE(::send(there.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(greeting.size()));
+  const auto context = *tls_context::load(files.files);
+  const auto client = tls_channel::start(*context, here.get(), tls_channel::side::client);
+  REQUIRE(client);
+  std::array<char, 16> sent{};
+  CHECK(::recv(there.get(), sent.data(), sent.size(), 0) > 0);
+  const auto checked = check_first_bytes(here.get(), true, std::chrono::seconds(20));
+  REQUIRE_FALSE(checked);
+  CHECK(checked.error().text.find("an SSH server answers there") != std::string::npos);
+}
 
 TEST_CASE("both sides with certificates of one authority can send, even before the handshake has ended",
           "[doors][tls]") {

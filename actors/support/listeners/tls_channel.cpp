@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
@@ -90,9 +91,15 @@ std::unique_ptr<tls_channel> tls_channel::start(const tls_context& context, int 
     return out;
   }
   ::SSL_set_connect_state(made);
+  // Nothing is read yet: the first bytes of an answer, which may be here already, say what answers there
+  // (`check_first_bytes`), and only as long as they are in the socket.
+  auto* const nothing = ::BIO_new(::BIO_s_mem());
+  if (nothing == nullptr)
+    return nullptr;
+  ::SSL_set0_rbio(made, nothing);
   // A failure is reported by the next read, with its cause.
   static_cast<void>(out->shake());
-  return out;
+  return ::SSL_set_rfd(made, descriptor) == 1 ? std::move(out) : nullptr;
 }
 
 tls_channel::~tls_channel() {

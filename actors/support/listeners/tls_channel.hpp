@@ -37,7 +37,8 @@ public:
   enum class outcome : std::uint8_t { done, later, failed };
   enum class side : std::uint8_t { client, server };
 
-  /// A client starts the handshake at once. Null if OpenSSL has no memory.
+  /// A client sends the first message of the handshake at once, and reads nothing before `read`. Null if OpenSSL has no
+  /// memory.
   static std::unique_ptr<tls_channel> start(const tls_context& context, int descriptor, side which);
 
   tls_channel(const tls_channel&) = delete;
