@@ -440,6 +440,10 @@ std::optional<help_options> topic_in(const CLI::App& app, std::span<const std::s
   for (const auto* x : app.get_subcommands([](const CLI::App*) { return true; }))
     out.commands.push_back(x->get_name());
   const bool is_command = std::ranges::find(out.commands, out.topic) != out.commands.end();
+  // Words of the program as well, which its completion offers.
+  const bool is_word = out.topic == "help" || out.topic == "version";
+  if (is_word)
+    out.topic = "topics";
   return is_command ? std::nullopt : std::optional(out);
 }
 

@@ -46,6 +46,10 @@ int refuse_topic(std::string_view topic, std::span<const std::string> commands) 
   for (const auto& page : help_pages())
     names.push_back(page.name);
   names.emplace_back("topics");
+  if (std::ranges::find(commands, topic) != commands.end()) {
+    std::cerr << "troupe: '" << topic << "' is a command, and has no page: troupe help " << topic << '\n';
+    return exit_usage;
+  }
   const auto meant = nearest_name(topic, names);
   std::cerr << "troupe: no command or topic '" << topic << "'";
   if (!meant.empty())

@@ -114,8 +114,9 @@ std::vector<std::string> cells_of(std::string_view line) {
   return out;
 }
 
+/// The line below the titles of a table. Titles may all be empty, so a line without a dash is none.
 bool is_ruler(std::string_view line) {
-  return line.find_first_not_of("|-: ") == std::string_view::npos;
+  return line.find('-') != std::string_view::npos && line.find_first_not_of("|-: ") == std::string_view::npos;
 }
 
 /// The length of the mark of a list's item at the beginning of the line, "- " or "12. ", without the blanks before it;
@@ -225,11 +226,12 @@ private:
         rows.push_back(cells_of(x));
         most = std::max(most, rows.back().size());
       }
-    if (rows.empty() || most == 0)
+    if (rows.size() < 2 || most == 0)
       return;
     for (auto& x : rows)
       x.resize(most);
-    if (const auto table = table_of(rows); fits(table))
+    const bool has_titles = std::ranges::any_of(rows.front(), [](const std::string& x) { return !x.empty(); });
+    if (const auto table = table_of({rows.begin() + (has_titles ? 0 : 1), rows.end()}); fits(table))
       out_ += table;
     else
       entries(rows);

@@ -84,6 +84,8 @@ class Manuals(unittest.TestCase):
             self.assertIn(f"\n.TP\n\\fB{key.replace('[0]', '[i]').replace('-', chr(92) + '-')}\\fR\n", page)
         self.assertIn('Text; default: \\fB"troupe.sock"\\fR.', page)
         self.assertIn(".SH OVERRIDES", page)
+        # Asterisks that belong to a value.
+        self.assertIn("\\fBhugetlb.*\\fR", page)
         # Nothing of the Markdown is left: tables, fences, headings, bold letters.
         for mark in (r"^\|", r"^```", r"^#+ ", r"\*\*", r"\]\("):
             self.assertIsNone(re.search(mark, page, re.M), mark)
@@ -106,7 +108,9 @@ class Manuals(unittest.TestCase):
                                  (pathlib.Path(self.folder.name) / name).read_bytes(), name)
 
     def test_man_finds_no_fault(self):
-        if not shutil.which("man"):
+        # Minimized images of Ubuntu have a program of this name that prints a notice.
+        if not shutil.which("man") or not subprocess.run(["man", "--version"], capture_output=True, text=True,
+                                                         check=False).stdout.startswith("man 2."):
             self.skipTest("there is no man")
         for name in self.pages:
             page, number = pathlib.Path(name).name.split(".gz")[0].rsplit(".", 1)

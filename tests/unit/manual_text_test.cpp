@@ -54,6 +54,10 @@ TEST_CASE("a table has columns where they fit, and else an entry for each row") 
   CHECK(wide.find("---") == std::string::npos);
   CHECK(std::count(wide.begin(), wide.end(), '\n') == 3);
   CHECK(manual_text(table, 14) == "key: `a`\n    type: text |\n      off\nkey: `b`\n    type: path\n    x\n");
+  // Its columns may be without titles.
+  constexpr std::string_view untitled = "| | |\n|---|---|\n| no node | it starts |\n| a fault | it computes |\n";
+  CHECK(manual_text(untitled, 80) == "no node  it starts\na fault  it computes\n");
+  CHECK(manual_text(untitled, 14) == "no node\n    it starts\na fault\n    it computes\n");
 }
 
 } // namespace manual_text_test
