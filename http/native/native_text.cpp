@@ -1,6 +1,7 @@
 #include "http/native/native_text.hpp"
 
 #include "http/server/json_members.hpp"
+#include "messages/node_messages.hpp"
 
 #include <algorithm>
 #include <chrono>

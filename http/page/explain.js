@@ -63,7 +63,9 @@
       } catch (e) {
         // Without an answer, what was shown stays: the page says that the node cannot be reached. (The code of a
         // DOMException is small.)
-        if (e.code >= 400 && asked.includes("&")) {
+        if (asked !== query()) {
+          // The answer to what was wanted before.
+        } else if (e.code >= 400 && asked.includes("&")) {
           by("explain_note").textContent = e.message;
           fill(by("explain_list"));
         } else if (e.code >= 400) {

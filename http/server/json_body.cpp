@@ -84,7 +84,9 @@ private:
   std::size_t position_ = 0;
 };
 
-/// simdjson does not say where a text stops being JSON. So a text that people could have written is read once more.
+/// What the error says of a text that is no JSON: the place of the first mistake in a text that people could have
+/// written, which is read once more for that, since simdjson does not know it; else `why`, which may be about a later
+/// mistake.
 std::string why_not_json(std::string_view text, const char* why) {
   constexpr std::size_t longest = std::size_t{64} * 1024;
   error_finder finder;
@@ -94,8 +96,11 @@ std::string why_not_json(std::string_view text, const char* why) {
     return why;
   const auto before = text.substr(0, std::min(finder.position(), text.size() + 1) - 1);
   const auto line = 1 + std::ranges::count(before, '\n');
-  const auto column = before.size() - (before.rfind('\n') + 1) + 1;
-  return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + why;
+  const auto in_line = before.substr(before.rfind('\n') + 1);
+  const auto column =
+      1 + std::ranges::count_if(in_line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
+  return "line " + std::to_string(line) + ", column " + std::to_string(column) +
+         (finder.position() > text.size() ? ": it ends in the middle" : ": this cannot stand here");
 }
 
 /// The member, null if it is missing.
