@@ -136,15 +136,15 @@ def attributes(values):
     return ",".join([attribute(key, value) for key, value in values.items()])
 
 
-def encoded(span, own_id):
-    """A span of `_spans` as OTLP's JSON. `own_id`: for spans without one."""
+def encoded(span):
+    """A span of `_spans`, which has an id, as OTLP's JSON."""
     flags = SAMPLED | KNOWS_PARENT | (REMOTE_PARENT if span.remote else 0)
     more = f',"parentSpanId":"{span.parent_id}"' if span.parent_id else ""
     if span.state:
         more += f',"traceState":{json.dumps(span.state)}'
     if span.error:
         more += f',"status":{{"code":{STATUS_ERROR},"message":{json.dumps(span.error)}}}'
-    return (f'{{"traceId":"{span.trace_id}","spanId":"{span.own_id or own_id}","name":"{span.name}",'
+    return (f'{{"traceId":"{span.trace_id}","spanId":"{span.own_id}","name":"{span.name}",'
             f'"kind":{SPAN_KIND_INTERNAL},"startTimeUnixNano":"{span.start}","endTimeUnixNano":"{span.end}",'
             f'"flags":{flags}{more},"attributes":[{attributes(span.attributes)}]}}').encode()
 
@@ -248,7 +248,10 @@ class Exporter:
         are sent, so that its limit holds for all."""
         parts, size = [], len(self._head)
         for number in range(min(len(self._queue), BATCH_SPANS)):
-            part = encoded(self._queue[number], f"{self._bits(64) or 1:016x}")
+            span = self._queue[number]
+            # Once: a batch that is sent again has the same spans, so that a collector may recognize them.
+            span.own_id = span.own_id or f"{self._bits(64) or 1:016x}"
+            part = encoded(span)
             if parts and size + len(part) > BATCH_BYTES:
                 break
             parts.append(part)

@@ -17,7 +17,7 @@ class Collector:
 
     def __init__(self, answers=(), context=None, port=0):
         self.answers, self.spans, self.resources, self.requests, self.faults = list(answers), [], [], [], []
-        self.connections = set()
+        self.connections, self.bodies = set(), []
         self.changed, self.open = threading.Condition(), threading.Event()
         self.open.set()
         collector = self
@@ -73,6 +73,7 @@ class Collector:
     def _received(self, path, headers, body):
         with self.changed:
             self.requests.append((path, headers))
+            self.bodies.append(body)
             answer = self.answers.pop(0) if self.answers else (200, b"{}", {})
             if answer[0] == 200:
                 try:

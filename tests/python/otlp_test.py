@@ -1,6 +1,7 @@
 """The exporter of spans, with a collector: what it receives, and what happens where it is slow, refuses or is away."""
 
 import logging
+import shutil
 import socket
 import ssl
 import subprocess
@@ -135,6 +136,7 @@ class sending(with_exporter):
             thread.join()
         self.assertEqual((exporter.sent, exporter.dropped), (2, 0))
 
+    @unittest.skipUnless(shutil.which("openssl"), "there is no openssl")
     def test_tls(self):
         with tempfile.TemporaryDirectory() as place:
             made = subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
@@ -241,6 +243,8 @@ class trouble(with_exporter):
             self.assertTrue(collector.wait(lambda x: x.spans))
             self.assertTrue(wait_until(lambda: len(logs.output) == 2))
         self.assertEqual((len(collector.requests), exporter.sent, exporter.dropped), (1 + len(answers), 1, 0))
+        # The same batch, with the same ids.
+        self.assertEqual(len(set(collector.bodies)), 1)
         self.assertIn("429", logs.output[0])
 
     def test_answers_after_which_it_is_dropped(self):
