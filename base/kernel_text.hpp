@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/text_parts.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -26,13 +28,6 @@ inline std::optional<std::uint64_t> leading_number(std::string_view text, int ba
   std::uint64_t value = 0;
   const auto [end, failure] = std::from_chars(text.data() + from, text.data() + text.size(), value, base);
   return failure == std::errc{} ? std::optional(value) : std::nullopt;
-}
-
-/// Removes a line from the start of a text and returns it without its end.
-inline std::string_view next_line(std::string_view& text) {
-  const auto line = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min(line.size() + 1, text.size()));
-  return line;
 }
 
 /// The rest of the line that begins with this word.

@@ -1,5 +1,7 @@
 #include "config/document.hpp"
 
+#include "base/utf8.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -206,7 +208,7 @@ std::string show(const element& x) {
       return json_string(*text);
     // Cut between characters, not inside one.
     auto length = max_shown;
-    while (length > 0 && (static_cast<unsigned char>((*text)[length]) & 0xc0U) == 0x80U)
+    while (length > 0 && continues_character((*text)[length]))
       --length;
     return json_string(std::string_view{*text}.substr(0, length)) + "…";
   }

@@ -1,5 +1,6 @@
 #include "cli/screens/manual_text.hpp"
 
+#include "base/text_parts.hpp"
 #include "cli/screens/words.hpp"
 
 #include <algorithm>
@@ -10,22 +11,6 @@
 namespace troupe::cli {
 
 namespace {
-
-constexpr std::string_view blanks = " \t";
-
-std::string_view trimmed(std::string_view text) {
-  const auto begin = std::min(text.find_first_not_of(blanks), text.size());
-  const auto end = text.find_last_not_of(blanks);
-  return end == std::string_view::npos ? std::string_view() : text.substr(begin, end - begin + 1);
-}
-
-/// Removes the first line from `text`.
-std::string_view take_line(std::string_view& text) {
-  const auto end = std::min(text.find('\n'), text.size());
-  const auto line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
-}
 
 bool is_fence(std::string_view line) {
   return trimmed(line).starts_with("```");
@@ -135,7 +120,7 @@ public:
 
   std::string write(std::string_view markdown) {
     while (!markdown.empty())
-      take(take_line(markdown));
+      take(next_line(markdown));
     end_paragraph();
     end_table();
     while (out_.ends_with("\n\n"))
@@ -239,7 +224,7 @@ private:
 
   bool fits(std::string_view text) const {
     while (!text.empty())
-      if (width_of(take_line(text)) > columns_)
+      if (width_of(next_line(text)) > columns_)
         return false;
     return true;
   }
@@ -269,7 +254,7 @@ private:
 
 std::string_view title_of(std::string_view markdown) {
   while (!markdown.empty())
-    if (const auto line = take_line(markdown); heading_level(line) > 0)
+    if (const auto line = next_line(markdown); heading_level(line) > 0)
       return trimmed(line.substr(heading_level(line)));
   return {};
 }
@@ -280,7 +265,7 @@ std::string_view section_of(std::string_view markdown, std::string_view anchor) 
   const char* begin = nullptr;
   std::size_t level = 0;
   while (!rest.empty()) {
-    const auto line = take_line(rest);
+    const auto line = next_line(rest);
     in_code ^= is_fence(line);
     const auto here = in_code ? 0 : heading_level(line);
     if (here == 0)

@@ -1,5 +1,7 @@
 #include "cli/screens/words.hpp"
 
+#include "base/utf8.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -35,10 +37,6 @@ const nlohmann::json* find(const nlohmann::json& x, std::initializer_list<const 
     at = &(*at)[key];
   }
   return at;
-}
-
-bool begins_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;
 }
 
 /// Whether the text begins with a unit, as in "s, " or "GB/s".
@@ -106,14 +104,14 @@ std::string span_text(double seconds) {
 }
 
 std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));
+  return characters_in(text);
 }
 
 std::string to_width(std::string_view text, std::size_t columns) {
   std::size_t bytes = 0;
   std::size_t taken = 0;
-  while (bytes < text.size() && (taken < columns || !begins_character(text[bytes]))) {
-    taken += begins_character(text[bytes]) ? 1 : 0;
+  while (bytes < text.size() && (taken < columns || continues_character(text[bytes]))) {
+    taken += continues_character(text[bytes]) ? 0 : 1;
     ++bytes;
   }
   return std::string(text.substr(0, bytes)) + std::string(columns - taken, ' ');

@@ -1,5 +1,7 @@
 #include "connector/capi/boundary.hpp"
 
+#include "base/utf8.hpp"
+
 #include <mutex>
 #include <pthread.h>
 
@@ -27,7 +29,7 @@ std::atomic<std::uint64_t> forks{0};
 std::size_t whole_characters(std::string_view text, std::size_t room) {
   if (text.size() <= room)
     return text.size();
-  while (room > 0 && (static_cast<unsigned char>(text[room]) & 0xc0U) == 0x80U)
+  while (room > 0 && continues_character(text[room]))
     --room;
   return room;
 }

@@ -2,6 +2,7 @@
 
 #include "base/base64.hpp"
 #include "base/error.hpp"
+#include "base/text_parts.hpp"
 #include "config/units.hpp"
 #include "http/server/json_text.hpp"
 
@@ -85,13 +86,6 @@ private:
   const request& request_;
   std::string problem_;
 };
-
-constexpr std::string_view blanks = " \t";
-
-std::string_view trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
-  return text.substr(0, text.find_last_not_of(blanks) + 1);
-}
 
 /// Compares without case; parameters may follow.
 bool is_json(const request& r) {

@@ -1,5 +1,7 @@
 #include "http/server/json_body.hpp"
 
+#include "base/utf8.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -97,9 +99,7 @@ std::string why_not_json(std::string_view text, const char* why) {
   const auto before = text.substr(0, std::min(finder.position(), text.size() + 1) - 1);
   const auto line = 1 + std::ranges::count(before, '\n');
   const auto in_line = before.substr(before.rfind('\n') + 1);
-  const auto column =
-      1 + std::ranges::count_if(in_line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
-  return "line " + std::to_string(line) + ", column " + std::to_string(column) +
+  return "line " + std::to_string(line) + ", column " + std::to_string(1 + characters_in(in_line)) +
          (finder.position() > text.size() ? ": it ends in the middle" : ": this cannot stand here");
 }
 

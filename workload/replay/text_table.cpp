@@ -1,5 +1,7 @@
 #include "workload/replay/text_table.hpp"
 
+#include "base/utf8.hpp"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -76,14 +78,13 @@ double gigabytes_per_second(std::uint64_t bytes, duration d) noexcept {
 }
 
 std::size_t display_width(std::string_view text) noexcept {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return characters_in(text);
 }
 
 std::string_view fitting(std::string_view text, std::size_t columns) noexcept {
   std::size_t end = 0;
   for (; end < text.size(); ++end) {
-    if ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U)
+    if (continues_character(text[end]))
       continue; // belongs to the previous character
     if (columns == 0)
       break;
