@@ -213,8 +213,10 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   // Lookups of other nodes are no requests of this one, and these explain them.
   auto* const history = request.by_peer ? nullptr : namespaces_.history();
   lookup_part part;
-  // Before the lease, which ends the wait for them.
-  const auto fetched = namespaces_.at(*ns).count_awaited(used_, namespaces_.clock().now(now));
+  // Before the lease, which ends the wait for them. Only these lookups are explained or counted by tier.
+  const auto fetched = history != nullptr || request.report_on_disk
+                           ? namespaces_.at(*ns).count_awaited(used_, namespaces_.clock().now(now))
+                           : 0U;
   if (history != nullptr) {
     const auto& marks = reply.found.items;
     const auto at = request.each ? static_cast<std::size_t>(std::ranges::find(marks, 0) - marks.begin()) : used_.size();
@@ -237,17 +239,16 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   }
   reply.matched = static_cast<std::uint32_t>(used_.size());
   reply.uses = *uses;
-  if (request.report_on_disk)
+  part.tiers_known = used_.empty();
+  if (request.report_on_disk) {
     reply.on_disk = on_disk(*ns, used_);
-  const bool tiers_known = reply.on_disk.size() == used_.size();
-  const auto to_read = static_cast<std::uint32_t>(std::ranges::count(reply.on_disk.items, std::uint8_t{1}));
-  if (tiers_known)
-    namespaces_.at(*ns).count_tiers(used_.size(), to_read, fetched);
-  if (history != nullptr) {
-    part.tiers_known = tiers_known;
-    part.on_disk = to_read;
-    history->record(part);
+    part.tiers_known = reply.on_disk.size() == used_.size();
+    part.on_disk = static_cast<std::uint32_t>(std::ranges::count(reply.on_disk.items, std::uint8_t{1}));
+    if (part.tiers_known)
+      namespaces_.at(*ns).count_tiers(used_.size(), part.on_disk, fetched);
   }
+  if (history != nullptr)
+    history->record(part);
   return reply;
 }
 
