@@ -42,14 +42,14 @@ int list_topics(std::span<const std::string> commands) {
 
 /// The error for a topic that is unknown.
 int refuse_topic(std::string_view topic, std::span<const std::string> commands) {
-  std::vector<std::string_view> names(commands.begin(), commands.end());
-  for (const auto& page : help_pages())
-    names.push_back(page.name);
-  names.emplace_back("topics");
   if (std::ranges::find(commands, topic) != commands.end()) {
     std::cerr << "troupe: '" << topic << "' is a command, and has no page: troupe help " << topic << '\n';
     return exit_usage;
   }
+  std::vector<std::string_view> names(commands.begin(), commands.end());
+  for (const auto& page : help_pages())
+    names.push_back(page.name);
+  names.emplace_back("topics");
   const auto meant = nearest_name(topic, names);
   std::cerr << "troupe: no command or topic '" << topic << "'";
   if (!meant.empty())

@@ -49,6 +49,18 @@
     fill(by("explain_list"), ...x.lookups.map(item));
   }
 
+  /// Without an answer, what was shown stays: the page says that the node cannot be reached. (The code of a
+  /// DOMException is small.)
+  function fail(e, is_filtered) {
+    if (!(e.code >= 400)) return;
+    if (!is_filtered) {
+      by("explain").hidden = true;
+      return;
+    }
+    by("explain_note").textContent = e.message;
+    fill(by("explain_list"));
+  }
+
   let timer = null;
 
   async function refresh() {
@@ -57,20 +69,13 @@
     const shown = !by("main").hidden;
     if (shown) {
       const asked = query();
+      // The answer to what was wanted before is of no use.
+      const is_wanted = () => asked === query();
       try {
         const answer = await ask(asked);
-        if (asked === query()) show(answer);
+        if (is_wanted()) show(answer);
       } catch (e) {
-        // Without an answer, what was shown stays: the page says that the node cannot be reached. (The code of a
-        // DOMException is small.)
-        if (asked !== query()) {
-          // The answer to what was wanted before.
-        } else if (e.code >= 400 && asked.includes("&")) {
-          by("explain_note").textContent = e.message;
-          fill(by("explain_list"));
-        } else if (e.code >= 400) {
-          by("explain").hidden = true;
-        }
+        if (is_wanted()) fail(e, asked.includes("&"));
       }
     }
     clearTimeout(timer);
