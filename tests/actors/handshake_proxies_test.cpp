@@ -569,6 +569,25 @@ TEST_CASE("listener: a removed Unix socket is detected and created again", "[han
   CHECK_FALSE(std::filesystem::exists(w.ways_in.socket));
 }
 
+TEST_CASE("listener: a socket is closed although its listener ends right after it was opened", "[handshake][doors]") {
+  two_systems w;
+  auto& open = *w.ways_in.open;
+  w.find();
+  const auto before = open_descriptors();
+  // While this thread stands still, what comes for it waits, and it is handled at once.
+  std::promise<void> resume;
+  w.here.middleman().backend().post([resumed = resume.get_future().share()] { resumed.wait(); });
+  constexpr std::uint64_t times = 16;
+  for (std::uint64_t i = 0; i < times; ++i) {
+    REQUIRE(std::filesystem::remove(w.ways_in.socket));
+    REQUIRE(open.reopen_local());
+  }
+  resume.set_value();
+  // Each listener has two descriptors; other parts of the node open and close some, too.
+  CHECK(test::eventually([&] { return open_descriptors() < before + times; }));
+  w.find();
+}
+
 TEST_CASE("listener: descriptors for its connections are reserved", "[handshake][doors]") {
   const auto before = set_aside_descriptors();
   {

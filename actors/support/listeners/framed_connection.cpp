@@ -45,10 +45,23 @@ Handle new_handle() {
   return Handle::from_int(++last);
 }
 
+/// Takes a socket out of CAF's loop, which then lets go of the socket's manager. It does not where the socket was to
+/// come into the loop with the same round: that wish is only forgotten, and manager and socket would stay for ever.
+template <class Handler>
+void take_out_of_loop(Handler& handler) {
+  handler.passivate();
+  if ((handler.eventbf() & caf::io::network::input_mask) == 0)
+    handler.removed_from_loop(caf::io::network::operation::read);
+}
+
+// The two clocks below are hidden actors: their system does not wait for them when it ends, and a message may be left
+// in their mailbox. So their messages to themselves have no sender, which would be a reference to the actor in its own
+// mailbox, and neither would ever be released.
+
 /// A clock of deadlines: each tick schedules one check of the connections, which asks for the next tick while a
 /// deadline is pending.
 caf::behavior registry_clock(caf::event_based_actor* self, std::function<void()> look, duration pause) {
-  return {[self, look, pause](caf::tick_atom) { self->delayed_send(self, pause, caf::ok_atom_v); },
+  return {[self, look, pause](caf::tick_atom) { caf::delayed_anon_send(self, pause, caf::ok_atom_v); },
           [look](caf::ok_atom) { look(); }};
 }
 
@@ -57,7 +70,7 @@ caf::behavior registry_clock(caf::event_based_actor* self, std::function<void()>
 caf::behavior closing_clock(caf::event_based_actor* self, const std::shared_ptr<closing_sockets>& sockets) {
   return {[self, sockets](caf::tick_atom) {
     if (sockets->cut_late(std::chrono::steady_clock::now()))
-      self->delayed_send(self, closing_time / 8, caf::tick_atom_v);
+      caf::delayed_anon_send(self, closing_time / 8, caf::tick_atom_v);
   }};
 }
 
@@ -338,7 +351,13 @@ void framed_connection::forget_spawn_server() {
     caf::anon_send_exit(asker, caf::exit_reason::kill);
 }
 
+void framed_connection::remove_from_loop() {
+  take_out_of_loop(stream_);
+}
+
 void framed_connection::graceful_shutdown() {
+  // The broker's reference, which ends here, may be the last.
+  const caf::io::scribe_ptr self(this);
   registry_->closing(this, stream_.fd());
   stream_.graceful_shutdown();
   detach(&stream_.backend(), false);
@@ -461,7 +480,13 @@ bool acceptor::judge_local(int accepted, std::optional<local_process>& process) 
   return true;
 }
 
+void acceptor::remove_from_loop() {
+  take_out_of_loop(acceptor_);
+}
+
 void acceptor::graceful_shutdown() {
+  // The broker's reference, which ends here, may be the last.
+  const caf::io::doorman_ptr self(this);
   acceptor_.graceful_shutdown();
   detach(&acceptor_.backend(), false);
 }

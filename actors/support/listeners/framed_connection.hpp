@@ -165,7 +165,7 @@ public:
   std::string addr() const override { return {}; }
   std::uint16_t port() const override { return 0; }
   void add_to_loop() override { stream_.activate(this); }
-  void remove_from_loop() override { stream_.passivate(); }
+  void remove_from_loop() override;
   void data_transferred(caf::execution_unit* context, std::size_t written, std::size_t remaining) override;
 
 protected:
@@ -233,7 +233,7 @@ public:
   std::string addr() const override { return {}; }
   std::uint16_t port() const override { return port_; }
   void add_to_loop() override { acceptor_.activate(this); }
-  void remove_from_loop() override { acceptor_.passivate(); }
+  void remove_from_loop() override;
 
 private:
   /// Whether a connection to the Unix socket is accepted. `process` is set where connected processes are tracked.
