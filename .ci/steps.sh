@@ -6,6 +6,8 @@ export CI=true
 steps=()
 failed=()
 left_out=()
+# What the failed steps printed about it, since only the end of the output may be kept.
+findings=()
 
 # keep_step NAME STARTED STATUS [RESULT]: records a step; without a result, a status other than 0 is a failure.
 keep_step() {
@@ -19,16 +21,28 @@ keep_step() {
 
 # step NAME COMMAND…: runs the command with a heading, and records its result and its time.
 step() {
-  local name=$1 started=$SECONDS status=0
+  local name=$1 started=$SECONDS status=0 log
   shift
+  log=$(mktemp)
   say "$name"
-  "$@" </dev/null || status=$?
+  { "$@" </dev/null 2>&1 | tee "$log"; } || status=$?
+  ((status == 0)) || keep_findings "$name" "$log"
   keep_step "$name" "$started" "$status"
+  rm -f "$log"
 }
 
 # The lines of a step that report a finding: ctest's word for a failed test, a sanitizer's report, a warning of clang or
 # clang-tidy that is an error, and the message of scripts/fuzz.
-readonly finding='\*\*\*(Failed|Exception|Timeout|Not Run)|(ERROR|WARNING): [A-Za-z]*Sanitizer|runtime error:|: error: |found something: '
+readonly finding='\*\*\*(Failed|Exception|Timeout|Not Run)|(ERROR|WARNING): [A-Za-z]*Sanitizer|runtime error:|: error: |: FAILED:|found something: '
+
+# keep_findings NAME LOG: keeps the lines of a step's output that report a finding, or else its last ones, to be printed
+# at the end.
+keep_findings() {
+  local found
+  found=$(grep -Em10 "$finding" "$2" | cut -c1-300) || true
+  [[ -n $found ]] || found=$(tail -n 5 "$2" | cut -c1-300)
+  findings+=("$1:"$'\n'"$found")
+}
 
 # step_until SECONDS NAME PROGRAM…: as `step`, but what is not done so many seconds after the start is ended there. It is
 # left out, which is neither good nor bad, unless it has found something until then: that is a failure, done or not.
@@ -61,10 +75,12 @@ step_until() {
       say "$name: ended for time, after it had found"
       printf '    %s\n' "$found" >&2
       failed+=("$name")
+      keep_findings "$name" "$log"
       keep_step "$name" "$started" 1 "failed before its time was over"
     fi
   else
     wait "$group" || status=$?
+    ((status == 0)) || keep_findings "$name" "$log"
     keep_step "$name" "$started" "$status"
   fi
   rm -f "$log"
@@ -82,16 +98,25 @@ end_group() {
 }
 
 # last_step NAME PROGRAM…: as `step`, for one that ends with ctest's summary. Tells of all steps, and then prints the
-# summary once more: before it stand the tests that passed at the second try, and what was left out.
+# summary once more: before it stand the tests that passed at the second try, and what was left out. Of the tests that
+# were skipped it has only the number, since only the end of the output may be kept.
 last_step() {
   local log status=0 name=$1 started=$SECONDS
   shift
   say "$name"
   log=$(mktemp)
   { "$@" </dev/null 2>&1 | tee "$log"; } || status=$?
+  ((status == 0)) || keep_findings "$name" "$log"
   keep_step "$name" "$started" "$status"
   tell_steps
-  awk '/^[0-9]+% tests passed/ { summary = ""; seen = 1 } { summary = summary $0 "\n" } END { if (seen) printf "%s", summary }' "$log"
+  awk '/^[0-9]+% tests passed/ { summary = ""; skipped = 0; seen = 1 }
+    /^The following tests did not run:$/ { next }
+    /\(Skipped\)$/ { ++skipped; next }
+    { summary = summary $0 "\n" }
+    END {
+      if (seen) printf "%s", summary
+      if (skipped > 0) print skipped " tests were skipped, whose names are above"
+    }' "$log"
   rm -f "$log"
 }
 
@@ -117,6 +142,9 @@ end_steps() {
     build=${list%/Testing/*}
     say "Failed in $(basename "$build"):"
     failed_tests "$build" >&2
+  done
+  for list in "${findings[@]}"; do
+    say "Found in $list"
   done
   die "failed: $(printf '%s; ' "${failed[@]}")"
 }

@@ -78,6 +78,26 @@ class Steps(CopiedScripts):
         self.assertEqual(self.play("last_step Tests bash -c 'exit 1'"), 1)
         self.assertNotIn("tests passed", self.said)
 
+    def test_what_a_step_has_found_is_the_end(self):
+        rows = (("step", ""), ("step_until 30", ""), ("last_step", "echo 90% tests passed, 1 tests failed out of 9; "))
+        for kind, first in rows:
+            says = f"{first}echo 'a.cpp:1:2: error: no [misc-thing]'; seq 20; exit 3"
+            self.assertEqual(self.play(f'{kind} "Bad" bash -c "{says}"', 'step "Good" true', "tell_steps"), 1)
+            self.assertEqual(self.said.splitlines()[-3:-1], ["==> Found in Bad:", "a.cpp:1:2: error: no [misc-thing]"])
+        # Where nothing looks like a finding, its last lines.
+        self.assertEqual(self.play('step "Bad" bash -c "seq 20; exit 3"', "tell_steps"), 1)
+        self.assertEqual(self.said.splitlines()[-7:-1], ["==> Found in Bad:", "16", "17", "18", "19", "20"])
+
+    def test_skipped_tests_are_a_number_in_the_summary(self):
+        tests = self.root / "tests"
+        tests.write_text("echo '100% tests passed, 0 tests failed out of 3'\necho\n"
+                         "echo 'Total Test time (real) =   1 sec'\necho\necho The following tests did not run:\n"
+                         "printf '\\t  1 - gpu/a (Skipped)\\n\\t  2 - gpu/b (Skipped)\\n'\n")
+        self.assertEqual(self.play(f'last_step "Tests" bash {tests}'), 0)
+        self.assertEqual(self.said.splitlines()[-5:],
+                         ["100% tests passed, 0 tests failed out of 3", "", "Total Test time (real) =   1 sec", "",
+                          "2 tests were skipped, whose names are above"])
+
 
 if __name__ == "__main__":
     unittest.main()
