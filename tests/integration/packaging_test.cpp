@@ -80,9 +80,9 @@ TEST_CASE("the config of the service is valid and used by the unit") {
   std::ifstream in(packaging / "troupe.service");
   std::ostringstream unit;
   unit << in.rdbuf();
-  for (const char* line :
-       {"\nType=notify\n", "\nExecStart=/usr/bin/troupe serve --config /etc/troupe/node.json\n", "\nUser=troupe\n",
-        "\nNoNewPrivileges=yes\n", "\nProtectSystem=strict\n", "\nLimitMEMLOCK=infinity\n"})
+  for (const char* line : {"\nType=notify\n", "\nExecStart=/usr/bin/troupe serve --config /etc/troupe/node.json\n",
+                           "\nUser=troupe\n", "\nNoNewPrivileges=yes\n", "\nProtectSystem=strict\n",
+                           "\nLimitMEMLOCK=infinity\n", "\nRemoveIPC=no\n", "\nRestartPreventExitStatus=2\n"})
     CHECK(unit.str().find(line) != std::string::npos);
 }
 

@@ -470,6 +470,25 @@ TEST_CASE("fetching: a removed namespace stays in use until transfers in progres
   CHECK(x.one<fetch_answer>().keys == 0);
 }
 
+TEST_CASE("fetching: a peer that says it has more keys than it was asked for is read for those alone", "[cluster]") {
+  for (const std::uint32_t said : {5U, 4000U, 0xffff'ffffU}) {
+    harness x;
+    const auto requester = x.state.wanted_prefix(wanted(4), t0);
+    const auto asks = x.take<fetch_ask>();
+    REQUIRE(asks.size() == 2);
+    x.has(asks[0], 3);
+    x.has(asks[1], said);
+    const auto load = x.one<fetch_move>();
+    CHECK(load.peer == asks[1].peer);
+    CHECK(load.work.keys.items == wanted(4).keys.items);
+    x.state.on_moved(load.call, harness::all_of(load.work), {}, t0);
+    const auto answer = x.one<fetch_answer>();
+    CHECK(answer.requester == requester);
+    CHECK(answer.keys == 4);
+    CHECK(x.state.is_idle());
+  }
+}
+
 TEST_CASE("fetching: whatever peers do, every request is answered once and in time, and nothing stays in use",
           "[cluster]") {
   const auto seed = GENERATE(range(0U, 200U));
@@ -513,7 +532,9 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
       const ticket lease{some > 0 ? 5U : 0U, some > 0 ? ask->call : 0};
       if (some > 0)
         ++leases[{ask->peer, lease}];
-      return x.state.on_found(ask->call, lookup_result{some, lease, {}}, now);
+      // Now and then a peer says that it has more than it was asked for.
+      const auto said = some > 0 && draw(8) == 0 ? some + static_cast<std::uint32_t>(ask->keys.size()) : some;
+      return x.state.on_found(ask->call, lookup_result{said, lease, {}}, now);
     }
     const auto& save = std::get<fetch_move>(effect);
     auto outcome = harness::all_of(save.work);

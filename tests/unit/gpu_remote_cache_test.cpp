@@ -2,6 +2,7 @@
 #include "gpu/remote_cache.hpp"
 #include "tests/catch.hpp"
 #include "tests/named_memory.hpp"
+#include "tests/unit/corrupted_page.hpp"
 #include "workload/kv_values/kv_values.hpp"
 
 #include <algorithm>
@@ -141,6 +142,34 @@ TEST_CASE("Blocks in shared memory are gathered run by run and scattered to the 
   moves = {move_of(page, none)};
   REQUIRE((*cache)->gather(moves, {}));
   CHECK(page == std::vector<std::byte>(32));
+}
+
+TEST_CASE("What another process writes to a page during a copy does not reach a cache in shared memory", "[gpu]") {
+  constexpr std::size_t block = 8192;
+  const auto bytes = counted_bytes(2 * block);
+  const auto right = std::span(bytes).first(block);
+  const shared_memory memory(bytes);
+  remote_layout layout;
+  layout.memories = {shared_memory_handle{memory.name(), bytes.size()}};
+  layout.runs = {{0, 0, block, block}};
+  layout.blocks = 2;
+  const auto cache = open_remote_cache(layout);
+  REQUIRE(cache);
+  const test::corrupted_page page(block);
+  int sound = 0;
+  for (int i = 0; i < 2000 && sound < 300; ++i) {
+    std::vector moves{block_move{0, page.data(), block}};
+    REQUIRE((*cache)->gather(moves, {}));
+    // The checksum is that of the block, and not of what is in the page by now.
+    CHECK(moves[0].checksum == io::checksum_of(right));
+    moves[0].block = 1;
+    REQUIRE((*cache)->scatter(moves, {}));
+    if (moves[0].verdict != errc::ok)
+      continue;
+    ++sound;
+    REQUIRE(std::ranges::equal(std::span<const std::byte>(memory.read(2 * block)).subspan(block), right));
+  }
+  CHECK(sound > 0);
 }
 
 TEST_CASE("Encoded pages of a cache in shared memory are those of other movers", "[gpu][encoding]") {

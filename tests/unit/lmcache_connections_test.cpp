@@ -1,6 +1,7 @@
 #include "base/unique_descriptor.hpp"
 #include "lmcache/accepted_socket.hpp"
 #include "lmcache/connection_table.hpp"
+#include "lmcache/request_listener.hpp"
 #include "tests/catch.hpp"
 
 #include <arpa/inet.h>
@@ -46,6 +47,14 @@ TEST_CASE("A message belongs to the connection that sent it, even if its descrip
   CHECK(second != number);
   CHECK(table.find(5, first) == nullptr);
   CHECK(table.ended(5) == second);
+}
+
+TEST_CASE("Root and the user of the node may connect, and nobody else", "[lmcache]") {
+  const auto user = ::geteuid();
+  CHECK(may_connect({.inode = 1, .user = 0}));
+  CHECK(may_connect({.inode = 1, .user = user}));
+  CHECK_FALSE(may_connect({.inode = 1, .user = user + 1}));
+  CHECK_FALSE(may_connect({.inode = 1, .user = user == 65534 ? 65533 : uid_t{65534}}));
 }
 
 TEST_CASE("A connection without a message ends without a client number", "[lmcache]") {

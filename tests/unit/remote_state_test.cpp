@@ -207,6 +207,23 @@ TEST_CASE("a save is read from the client, checked here, and filled with the res
   CHECK(d.state.fill({pin, {}, {}}, start).error().code == errc::not_found);
 }
 
+TEST_CASE("a client fills the places of its saves alone, and none of the pages that it fetched") {
+  harness d;
+  const auto job = d.state.fetch(request_of(0, 2));
+  REQUIRE(job);
+  d.take<remote_ask>();
+  d.state.on_frames(*job, reply_of(9, 10, 2), start);
+  d.take<remote_order>();
+  d.state.on_moved(*job, {}, start);
+  d.take<remote_unpin>();
+  const auto fetched = d.take<remote_answer_frames>().reply->pin;
+  CHECK(d.state.fill({fetched, {}, {}}, start).error().code == errc::not_found);
+  CHECK(d.nothing_more());
+  CHECK(d.state.free_frames() == 2);
+  CHECK(d.state.unpin(fetched));
+  CHECK(d.state.free_frames() == 4);
+}
+
 TEST_CASE("pages without a frame in the arena need no frame of the client") {
   harness d;
   const auto job = d.state.fetch(request_of(0, 3));
