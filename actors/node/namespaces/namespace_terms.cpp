@@ -10,6 +10,12 @@ namespace {
 /// The limit of `storage.ranks`.
 constexpr std::uint32_t ranks_max = 64;
 
+/// What a config says about its only namespace, for a client, which has neither that config nor its lines.
+std::string without_place(const config::problem& x) {
+  constexpr std::string_view list = "namespaces[0].";
+  return (x.path.starts_with(list) ? x.path.substr(list.size()) : x.path) + ": " + x.text;
+}
+
 } // namespace
 
 result<void> judge_namespace(const config::node_config& options, const io::arena_facts& arena,
@@ -28,7 +34,7 @@ result<void> judge_namespace(const config::node_config& options, const io::arena
   judged.storage.ranks.resize(ns.world_size);
   judged.namespaces = {ns};
   if (const auto problems = config::validate(judged); !problems.empty())
-    return fail(errc::invalid_argument, "a namespace that a client creates: " + to_string(problems.front()));
+    return fail(errc::invalid_argument, "a namespace that a client creates: " + without_place(problems.front()));
   const auto slot = io::slot_bytes(ns.geometry.page_bytes());
   if (slot > arena.extent_bytes)
     return fail(errc::invalid_argument,
