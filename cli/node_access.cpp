@@ -49,6 +49,12 @@ std::string unreachable(const std::string& url, const client_detail::endpoint& w
                                : " (http.enabled)");
 }
 
+/// A node has other sockets beside the one for HTTP, in the same directory.
+std::string unanswered(const std::string& url, const client_detail::endpoint& where, const std::string& why) {
+  const bool is_other = !where.socket.empty() && std::filesystem::path(where.socket).filename() != http_socket_name;
+  return url + ": " + why + (is_other ? std::string("; a node answers at its ") + http_socket_name : std::string());
+}
+
 /// The error text of an answer that is not a success.
 std::string refusal(const std::string& url, const client_detail::answer& reply) {
   if (reply.status == 401)
@@ -89,7 +95,7 @@ node_answer ask_at(const std::string& url, const node_access& node, std::string_
   request.append("\r\nConnection: close\r\n\r\n");
   auto reply = (*open)->exchange(request, max_answer_bytes, now + patience);
   if (!reply)
-    return {exit_failed, url + ": " + reply.error().why.text};
+    return {exit_failed, unanswered(url, *where, reply.error().why.text)};
   if (reply->status >= 200 && reply->status < 300)
     return {exit_ok, {}, std::move(*reply)};
   auto why = refusal(url, *reply);

@@ -1,4 +1,5 @@
 #include "tests/catch.hpp"
+#include "tests/integration/listener.hpp"
 #include "tests/integration/support.hpp"
 
 #include <csignal>
@@ -79,6 +80,7 @@ TEST_CASE("status reports the health of a node when unused, in use, damaged and 
   CHECK(gone.code == 2);
   CHECK(gone.out.empty());
   CHECK(contains(gone.err, "cannot connect"));
+  CHECK(contains(gone.err, "is one running (`troupe serve`), and does its config have http.enabled?"));
   CHECK(run(program_with({"top", address, "--count", "1"})).code == 2);
 }
 
@@ -89,7 +91,7 @@ TEST_CASE("status needs a token if the node requires one and role admin for conf
   const auto address = address_of(node);
   const auto refused = run(program_with({"status", address}));
   CHECK(refused.code == 2);
-  CHECK_FALSE(refused.err.empty());
+  CHECK(contains(refused.err, "needs a token: name its file with --token-file"));
   const auto reader = write_token(directory / "reader", "a-token-that-reads");
   CHECK(run(program_with({"status", address, "--token-file", reader.string()})).code == 0);
   CHECK(run(program_with({"status", address, "--token-file", (directory / "none").string()})).code == 2);
@@ -111,6 +113,10 @@ TEST_CASE("on the Unix socket the owner of a node needs no port and no token for
     CHECK(ask(data.string()) == 0);
     CHECK(ask(socket) == 0);
     CHECK(ask("unix:" + socket) == 0);
+    const auto other = run(program_with({"status", (data / "troupe.sock").string()}));
+    INFO(other.err);
+    CHECK(other.code == 2);
+    CHECK(contains(other.err, "; a node answers at its http.sock"));
     // Requests for administrators only: no token has that role here.
     const auto namespaces = run(program_with({"list-namespaces", "--json", "--url", socket}));
     INFO(namespaces.out << namespaces.err);
@@ -150,6 +156,15 @@ TEST_CASE("on the Unix socket the owner of a node needs no port and no token for
       run(program_with({"serve", "--config", config_with_http(directory, {{"port", "off"}}).string()}));
   CHECK(refused.code == 1);
   CHECK(contains(refused.err, "choose another http.socket"));
+}
+
+TEST_CASE("status reports a server that is no node") {
+  const listener web(listener::manner::http);
+  const auto address = "127.0.0.1:" + std::to_string(web.port());
+  const auto found = run(program_with({"status", address}));
+  INFO(found.err);
+  CHECK(found.code == 2);
+  CHECK(contains(found.err, "the server at http://" + address + " is not a Troupe node: status "));
 }
 
 TEST_CASE("status and top report errors of their command lines") {
