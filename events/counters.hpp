@@ -23,6 +23,8 @@ struct counters {
   number refused_replays{0};
   /// Descriptions of clients that name another hash than the one that was published, or too many adapters.
   number refused_descriptions{0};
+  /// Connections that were closed because there were too many, or because they had sent too much.
+  number refused_connections{0};
   /// How often changes were dropped because the publisher did not keep up.
   number overflows{0};
   /// Current numbers: pages that were published, those of them that a snapshot leaves out, bytes kept about them,

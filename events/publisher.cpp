@@ -1,5 +1,6 @@
 #include "events/publisher.hpp"
 
+#include "base/accepted_socket.hpp"
 #include "base/descriptors.hpp"
 #include "base/event_signal.hpp"
 #include "base/log.hpp"
@@ -7,6 +8,7 @@
 #include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
 #include "base/zmq_socket.hpp"
+#include "events/subscriber_connections.hpp"
 
 #include <algorithm>
 #include <array>
@@ -45,8 +47,13 @@ constexpr int replies_waiting = 64;
 constexpr int replies_per_turn = 32;
 constexpr int requests_per_turn = 64;
 
+/// Limits of each socket. What ZeroMQ keeps of a connection that is closed for its bytes is released; a subscriber
+/// connects again.
+constexpr std::uint32_t connections_max = 128;
+constexpr std::uint64_t bytes_of_connection_max = 4U << 20U;
+constexpr auto look_interval = std::chrono::milliseconds(250);
+
 constexpr auto slow_interval = std::chrono::minutes(1);
-constexpr const char* subscriber_monitor = "inproc://troupe-events-monitor";
 
 /// The number with which a replay ends: -1.
 constexpr std::uint64_t end_of_replay = std::numeric_limits<std::uint64_t>::max();
@@ -100,6 +107,105 @@ bool prepare(void* socket, const std::string& endpoint, int waiting) {
          (endpoint.find('[') == std::string::npos || zmq::set_option(socket, ZMQ_IPV6, 1));
 }
 
+/// Watches the connections of a socket, and closes those that may not stay.
+class connection_watch {
+public:
+  bool open(void* context, void* socket, const std::string& address) {
+    if (zmq_socket_monitor(socket, address.c_str(),
+                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | handshake_failed |
+                               ZMQ_EVENT_DISCONNECTED) != 0)
+      return false;
+    monitor_.reset(::zmq_socket(context, ZMQ_PAIR));
+    return monitor_ && zmq::set_option(monitor_.get(), ZMQ_LINGER, 0) &&
+           zmq::set_option(monitor_.get(), ZMQ_RCVHWM, 0) && zmq_connect(monitor_.get(), address.c_str()) == 0;
+  }
+
+  /// Before the watched socket, if there is one, is closed.
+  void close(void* socket) {
+    // Reports are switched off: otherwise ZeroMQ's thread would wait for a reader.
+    if (monitor_ && socket != nullptr)
+      zmq_socket_monitor(socket, nullptr, 0);
+    monitor_.reset();
+  }
+
+  void* socket() const noexcept { return monitor_.get(); }
+  /// That have finished their handshake.
+  std::uint64_t greeted() const noexcept { return greeted_; }
+  /// When to look again although nothing is reported.
+  std::optional<timestamp> next_look() const { return rules_.size() > 0 ? std::optional(next_look_) : std::nullopt; }
+
+  void look(timestamp now, const std::string& endpoint, counters& counts) {
+    read_reports();
+    for (const auto descriptor : rules_.unknown()) {
+      const auto held = held_socket::hold(descriptor);
+      if (!held)
+        continue; // no descriptor is left for this; at the next look
+      // If the connection had ended before, the held socket is another one.
+      read_reports();
+      if (!rules_.identify(descriptor, held->cookie()))
+        refuse(*held, now, counts, endpoint,
+               "there are " + std::to_string(rules_.most()) + " connections, which is the limit");
+    }
+    if (now < next_look_)
+      return;
+    next_look_ = now + look_interval;
+    for (const auto& x : rules_.staying()) {
+      const auto held = held_socket::hold(x.descriptor);
+      if (held && held->cookie() == x.cookie && !rules_.may_stay(x, received_bytes(held->descriptor())))
+        refuse(*held, now, counts, endpoint,
+               "it has sent more than " + std::to_string(rules_.bytes_max() >> 20U) +
+                   " MiB, and subscribers send little");
+    }
+  }
+
+private:
+  static constexpr int handshake_failed =
+      ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+  void read_reports() {
+    for (;;) {
+      zmq::frame event;
+      if (!event.receive(monitor_.get()))
+        return;
+      std::uint16_t what = 0;
+      std::uint32_t value = 0;
+      if (const auto bytes = event.bytes(); bytes.size() >= sizeof what + sizeof value) {
+        std::memcpy(&what, bytes.data(), sizeof what);
+        std::memcpy(&value, bytes.data() + sizeof what, sizeof value);
+      }
+      zmq::drop_rest(monitor_.get(), event);
+      const auto descriptor = static_cast<int>(value);
+      if (what == ZMQ_EVENT_ACCEPTED)
+        rules_.begun(descriptor);
+      else if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
+        ++greeted_;
+      else if ((what & handshake_failed) != 0)
+        failed_ = true;
+      else if (what == ZMQ_EVENT_DISCONNECTED) {
+        rules_.ended(descriptor);
+        // A failed handshake names no connection; it is that of the next one that ends.
+        if (!std::exchange(failed_, false) && greeted_ > 0)
+          --greeted_;
+      }
+    }
+  }
+
+  void refuse(const held_socket& socket, timestamp now, counters& counts, const std::string& endpoint,
+              const std::string& why) {
+    socket.shut_down();
+    counts.refused_connections.fetch_add(1, std::memory_order_relaxed);
+    if (complaints_.tell(now))
+      log::get("events")->warn("connection to {} refused and closed: {}", endpoint, why);
+  }
+
+  zmq::socket_handle monitor_;
+  subscriber_connections rules_{connections_max, bytes_of_connection_max};
+  log_limit complaints_{1, slow_interval};
+  timestamp next_look_ = timestamp::min();
+  std::uint64_t greeted_ = 0;
+  bool failed_ = false;
+};
+
 } // namespace
 
 struct publisher::implementation {
@@ -112,12 +218,12 @@ struct publisher::implementation {
   zmq::context_handle context;
   zmq::socket_handle out;
   zmq::socket_handle replay;
-  zmq::socket_handle monitor;
+  connection_watch subscribers;
+  connection_watch requesters;
   unique_descriptor wake;
   std::string endpoint;
   std::string replay_endpoint;
   log_limit slow{1, slow_interval};
-  std::uint64_t subscribers = 0;
   /// The last member, so that it ends first.
   std::jthread thread;
 
@@ -136,7 +242,10 @@ struct publisher::implementation {
     clear_event(wake.get());
     const auto now = std::chrono::steady_clock::now();
     rules.take(input->take(), now, wall_clock());
-    watch_subscribers();
+    subscribers.look(now, endpoint, counts());
+    counts().subscribers.store(subscribers.greeted(), std::memory_order_relaxed);
+    if (replay)
+      requesters.look(now, replay_endpoint, counts());
     while (skip_subscription()) {
     }
     for (int i = 0; replay && i < requests_per_turn && take_request(now); ++i) {
@@ -147,18 +256,22 @@ struct publisher::implementation {
 
   /// Until there is something to do. False if the sockets failed.
   bool wait() {
-    std::array<zmq_pollitem_t, 4> items{{{out.get(), 0, ZMQ_POLLIN, 0},
-                                         {monitor.get(), 0, ZMQ_POLLIN, 0},
+    std::array<zmq_pollitem_t, 5> items{{{out.get(), 0, ZMQ_POLLIN, 0},
+                                         {subscribers.socket(), 0, ZMQ_POLLIN, 0},
                                          {nullptr, wake.get(), ZMQ_POLLIN, 0},
-                                         {replay.get(), 0, ZMQ_POLLIN, 0}}};
+                                         {replay.get(), 0, ZMQ_POLLIN, 0},
+                                         {requesters.socket(), 0, ZMQ_POLLIN, 0}}};
     const auto now = std::chrono::steady_clock::now();
     auto due = rules.next_due();
+    for (const auto* watch : {&subscribers, &requesters})
+      if (const auto next = watch->next_look())
+        due = std::min(due.value_or(timestamp::max()), *next);
     if (rules.replays() > 0)
       due = std::min(due.value_or(timestamp::max()), now + hub::retry);
     long limit = -1;
     if (due)
       limit = std::max<long>(0, std::chrono::ceil<std::chrono::milliseconds>(*due - now).count());
-    const int count = replay ? 4 : 3;
+    const int count = replay ? 5 : 3;
     if (zmq_poll(items.data(), count, limit) >= 0 || zmq_errno() == EINTR)
       return true;
     log::get("events")->error("events are not published any more: the sockets failed ({})", zmq_strerror(zmq_errno()));
@@ -202,23 +315,6 @@ struct publisher::implementation {
       return false;
     zmq::drop_rest(out.get(), x);
     return true;
-  }
-
-  void watch_subscribers() {
-    for (;;) {
-      zmq::frame event;
-      if (!event.receive(monitor.get()))
-        break;
-      std::uint16_t what = 0;
-      if (const auto bytes = event.bytes(); bytes.size() >= sizeof what)
-        std::memcpy(&what, bytes.data(), sizeof what);
-      zmq::drop_rest(monitor.get(), event);
-      if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
-        ++subscribers;
-      else if (what == ZMQ_EVENT_DISCONNECTED && subscribers > 0)
-        --subscribers;
-    }
-    counts().subscribers.store(subscribers, std::memory_order_relaxed);
   }
 
   /// False if there is none. A request is the requester's name, an empty frame, the first number, and, if only one
@@ -287,12 +383,9 @@ result<std::unique_ptr<publisher>> publisher::open(const publisher_options& opti
     return zmq_failure("cannot use ZeroMQ");
   x->out.reset(::zmq_socket(x->context.get(), ZMQ_XPUB));
   if (!prepare(x->out.get(), options.endpoint, static_cast<int>(options.queue_batches)) ||
-      !zmq::set_option(x->out.get(), ZMQ_XPUB_NODROP, 1) ||
-      zmq_socket_monitor(x->out.get(), subscriber_monitor, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) != 0)
+      !zmq::set_option(x->out.get(), ZMQ_XPUB_NODROP, 1))
     return zmq_failure("cannot create the socket for events");
-  x->monitor.reset(::zmq_socket(x->context.get(), ZMQ_PAIR));
-  if (!x->monitor || !zmq::set_option(x->monitor.get(), ZMQ_LINGER, 0) ||
-      !zmq::set_option(x->monitor.get(), ZMQ_RCVHWM, 0) || zmq_connect(x->monitor.get(), subscriber_monitor) != 0)
+  if (!x->subscribers.open(x->context.get(), x->out.get(), "inproc://troupe-events-subscribers"))
     return zmq_failure("cannot watch the subscribers of events");
   auto bound = bind_to(x->out.get(), options.endpoint, "events.endpoint");
   if (!bound)
@@ -303,6 +396,8 @@ result<std::unique_ptr<publisher>> publisher::open(const publisher_options& opti
     if (!prepare(x->replay.get(), options.replay_endpoint, replies_waiting) ||
         !zmq::set_option(x->replay.get(), ZMQ_ROUTER_MANDATORY, 1))
       return zmq_failure("cannot create the socket for missed events");
+    if (!x->requesters.open(x->context.get(), x->replay.get(), "inproc://troupe-events-requesters"))
+      return zmq_failure("cannot watch the requests for missed events");
     bound = bind_to(x->replay.get(), options.replay_endpoint, "events.replay_endpoint");
     if (!bound)
       return tl::unexpected<error>(bound.error());
@@ -343,10 +438,8 @@ void publisher::stop() {
     x_->thread.join();
   }
   x_->input->wake_with(nullptr);
-  // Reports are switched off: otherwise ZeroMQ's thread would wait for a reader.
-  if (x_->out)
-    zmq_socket_monitor(x_->out.get(), nullptr, 0);
-  x_->monitor.reset();
+  x_->subscribers.close(x_->out.get());
+  x_->requesters.close(x_->replay.get());
   x_->out.reset();
   x_->replay.reset();
 }

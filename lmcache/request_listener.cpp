@@ -1,5 +1,6 @@
 #include "lmcache/request_listener.hpp"
 
+#include "base/accepted_socket.hpp"
 #include "base/descriptors.hpp"
 #include "base/event_signal.hpp"
 #include "base/log.hpp"
@@ -7,7 +8,6 @@
 #include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
 #include "base/zmq_socket.hpp"
-#include "lmcache/accepted_socket.hpp"
 #include "lmcache/connection_table.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
+#include "base/accepted_socket.hpp"
 #include "base/unique_descriptor.hpp"
-#include "lmcache/accepted_socket.hpp"
 #include "lmcache/connection_table.hpp"
 #include "lmcache/request_listener.hpp"
 #include "tests/catch.hpp"

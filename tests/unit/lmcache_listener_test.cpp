@@ -2,6 +2,7 @@
 #include "lmcache/protocol/msgpack_writer.hpp"
 #include "lmcache/request_listener.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/raw_zmq_peer.hpp"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -27,6 +28,7 @@
 namespace lmcache_listener_test {
 
 using namespace troupe;
+using test::raw_zmq_peer;
 using namespace troupe::lmcache;
 using protocol::msgpack_writer;
 
@@ -292,58 +294,6 @@ TEST_CASE("A port that is in use is reported", "[lmcache]") {
 
 namespace {
 
-/// A raw connection that speaks a given part of ZeroMQ's protocol (ZMTP 3).
-struct raw_peer {
-  unique_descriptor socket;
-
-  explicit raw_peer(std::uint16_t port) : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  }
-
-  bool send(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const auto sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent <= 0)
-        return false;
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    }
-    return true;
-  }
-  /// Until the other end has closed.
-  bool ends() const {
-    timeval wait{};
-    wait.tv_sec = limit.count();
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
-    std::array<char, 4096> buffer{};
-    for (;;) {
-      const auto got = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
-      if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
-        return true;
-      if (got < 0)
-        return false;
-    }
-  }
-  /// The first bytes of a client: a greeting of 64 bytes with the mechanism NULL, and that it is a DEALER.
-  void greet() const {
-    std::string greeting("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16);
-    greeting.resize(64, '\0');
-    std::string ready("\x05READY\x0bSocket-Type\0\0\0\x06"
-                      "DEALER",
-                      28);
-    REQUIRE(send(greeting));
-    REQUIRE(send(std::string("\x04", 1) + static_cast<char>(ready.size()) + ready));
-  }
-  /// Waits until the other end has sent its greeting; earlier data is an error to it.
-  void wait_until_ready() const {
-    std::array<char, 64 + 32> buffer{};
-    REQUIRE(::recv(socket.get(), buffer.data(), buffer.size(), MSG_WAITALL) > 64);
-  }
-};
-
 template <class Condition>
 bool comes_true(Condition holds) {
   for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
@@ -369,9 +319,9 @@ TEST_CASE("A listener closes an untrusted connection before reading from it", "[
   REQUIRE(opened);
   (*opened)->serve(from.request_handler());
   // One connection sends nothing, and one sends a greeting.
-  const raw_peer quiet((*opened)->port());
+  const raw_zmq_peer quiet((*opened)->port());
   CHECK(quiet.ends());
-  const raw_peer loud((*opened)->port());
+  const raw_zmq_peer loud((*opened)->port());
   loud.greet();
   CHECK(loud.ends());
   CHECK(comes_true([&] { return refused(how, refused_connection::user) >= 2; }));
@@ -401,7 +351,7 @@ TEST_CASE("A listener closes connections beyond its limit and accepts others whe
     served.back()->send(ping_of(i));
     CHECK(from.next().number == ping_of(i)[0]);
   }
-  const raw_peer more((*opened)->port());
+  const raw_zmq_peer more((*opened)->port());
   CHECK(more.ends());
   CHECK(refused(how, refused_connection::limit) == 1);
   const dealer late((*opened)->port());
@@ -421,7 +371,7 @@ TEST_CASE("A listener closes a connection whose message does not end", "[lmcache
   const dealer good((*opened)->port());
   good.send(ping_of(1));
   CHECK(from.next().number == ping_of(1)[0]);
-  const raw_peer bad((*opened)->port());
+  const raw_zmq_peer bad((*opened)->port());
   bad.greet();
   bad.wait_until_ready();
   // Frames without bytes, each with another one to come; ZeroMQ keeps all of them.
@@ -460,7 +410,7 @@ TEST_CASE("A listener closes a connection whose message does not end while anoth
         zmq_send(busy.socket, frames[i].data(), frames[i].size(), i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
   });
   from.next();
-  const raw_peer bad((*opened)->port());
+  const raw_zmq_peer bad((*opened)->port());
   bad.greet();
   bad.wait_until_ready();
   std::string frames;
@@ -515,7 +465,7 @@ TEST_CASE("A listener decides on a connection that arrived without free descript
   REQUIRE(opened);
   (*opened)->serve(from.request_handler());
   auto few = std::make_unique<few_files>();
-  const raw_peer client((*opened)->port());
+  const raw_zmq_peer client((*opened)->port());
   REQUIRE(comes_true([&] { return few->all_taken(); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that the listener has usually tried
   few.reset();

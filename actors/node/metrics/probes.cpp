@@ -498,6 +498,9 @@ std::vector<metric_family> families_of(const events::counters& counts) {
   total("troupe_events_refused_descriptions_total",
         "Descriptions of pages that name another hash than the first one, or too many adapters.",
         counts.refused_descriptions);
+  total("troupe_events_refused_connections_total",
+        "Connections of subscribers that were closed: there were too many, or they had sent too much.",
+        counts.refused_connections);
   total("troupe_events_overflows_total", "How often changes were dropped because the publisher did not keep up.",
         counts.overflows);
   present("troupe_events_pages", "Pages that subscribers can know.", counts.pages);

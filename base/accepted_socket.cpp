@@ -1,4 +1,4 @@
-#include "lmcache/accepted_socket.hpp"
+#include "base/accepted_socket.hpp"
 
 #include <cstddef>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <utility>
 
-namespace troupe::lmcache {
+namespace troupe {
 
 std::optional<held_socket> held_socket::hold(int descriptor) {
   unique_descriptor own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
@@ -35,4 +35,4 @@ std::uint64_t received_bytes(int descriptor) noexcept {
   return info.tcpi_bytes_received;
 }
 
-} // namespace troupe::lmcache
+} // namespace troupe

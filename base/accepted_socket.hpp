@@ -9,7 +9,7 @@
 /// Handling of sockets that ZeroMQ has accepted and may close at any time, after which the kernel reuses their
 /// descriptors.
 
-namespace troupe::lmcache {
+namespace troupe {
 
 /// A duplicate descriptor of a socket, which stays valid when the original is closed. It refers to the intended socket
 /// only if that was not closed before: compare the cookies.
@@ -35,4 +35,4 @@ private:
 /// Bytes received by a TCP socket in its lifetime; 0 if the kernel does not say.
 std::uint64_t received_bytes(int descriptor) noexcept;
 
-} // namespace troupe::lmcache
+} // namespace troupe

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace troupe::events {
+
+/// Which connections of a socket for subscribers may stay: rules without sockets. Anyone on the host can connect where
+/// the socket is a TCP port, so there are no more than `most`, and none sends more than `bytes_max` bytes, which ZeroMQ
+/// might keep for ever: subscriptions, or parts of a message that does not end.
+///
+/// A connection is known by its descriptor, which ZeroMQ may close at any time and the kernel then gives to another
+/// socket: what is done to one happens only if the kernel's number of the socket, its cookie, is that of the connection.
+class subscriber_connections {
+public:
+  subscriber_connections(std::uint32_t most, std::uint64_t bytes_max) : most_(most), bytes_max_(bytes_max) {}
+
+  /// ZeroMQ has accepted a connection. One that had the descriptor before has ended.
+  void begun(int descriptor) { all_[descriptor] = {}; }
+  void ended(int descriptor) { all_.erase(descriptor); }
+
+  /// Those without a cookie so far.
+  std::vector<int> unknown() const {
+    std::vector<int> out;
+    for (const auto& [descriptor, x] : all_)
+      if (!x.cookie)
+        out.push_back(descriptor);
+    return out;
+  }
+  /// Keeps the cookie of a connection. False if there are too many: then it is to be shut down. Nothing happens if it
+  /// has ended meanwhile.
+  [[nodiscard]] bool identify(int descriptor, std::uint64_t cookie) {
+    const auto found = all_.find(descriptor);
+    if (found == all_.end())
+      return true;
+    found->second = {cookie, staying().size() >= most_};
+    return !found->second.refused;
+  }
+
+  struct known_connection {
+    int descriptor = -1;
+    std::uint64_t cookie = 0;
+  };
+  /// Those that may stay so far.
+  std::vector<known_connection> staying() const {
+    std::vector<known_connection> out;
+    for (const auto& [descriptor, x] : all_)
+      if (x.cookie && !x.refused)
+        out.push_back({descriptor, *x.cookie});
+    return out;
+  }
+  /// Whether a connection that has sent so many bytes in its life may stay.
+  [[nodiscard]] bool may_stay(const known_connection& who, std::uint64_t bytes) {
+    if (bytes <= bytes_max_)
+      return true;
+    if (const auto found = all_.find(who.descriptor); found != all_.end() && found->second.cookie == who.cookie)
+      found->second.refused = true;
+    return false;
+  }
+
+  std::size_t size() const noexcept { return all_.size(); }
+  std::uint32_t most() const noexcept { return most_; }
+  std::uint64_t bytes_max() const noexcept { return bytes_max_; }
+
+private:
+  struct state {
+    std::optional<std::uint64_t> cookie;
+    bool refused = false;
+  };
+
+  std::uint32_t most_;
+  std::uint64_t bytes_max_;
+  std::map<int, state> all_;
+};
+
+} // namespace troupe::events
