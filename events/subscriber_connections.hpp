@@ -12,7 +12,8 @@ namespace troupe::events {
 /// might keep for ever: subscriptions, or parts of a message that does not end.
 ///
 /// A connection is known by its descriptor, which ZeroMQ may close at any time and the kernel then gives to another
-/// socket: what is done to one happens only if the kernel's number of the socket, its cookie, is that of the connection.
+/// socket: what is done to one happens only if the kernel's number of the socket, its cookie, is that of the
+/// connection.
 class subscriber_connections {
 public:
   subscriber_connections(std::uint32_t most, std::uint64_t bytes_max) : most_(most), bytes_max_(bytes_max) {}

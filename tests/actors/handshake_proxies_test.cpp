@@ -8,6 +8,7 @@
 #include "actors/support/system_config.hpp"
 #include "base/descriptors.hpp"
 #include "base/local_socket.hpp"
+#include "tests/actors/two_systems.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
 #include "tests/unit/io_support.hpp"
@@ -29,10 +30,13 @@ namespace handshake_proxies_test {
 
 using namespace troupe;
 using std::chrono::seconds;
+using test::config_in;
+using test::patient;
+using test::two_systems;
 
 namespace {
 
-constexpr auto limit = seconds(60);
+constexpr auto limit = test::two_systems_limit;
 
 /// Forwards each update to a function.
 class listener : public handshake_watcher_actor::base {
@@ -47,105 +51,6 @@ protected:
 
 private:
   std::function<void(const handshake_update&)> then_;
-};
-
-config::node_config config_in(const std::filesystem::path& directory) {
-  auto read = config::parse(R"({"memory": {"bytes": "16 MiB"}})", "test");
-  REQUIRE(read.has_value());
-  read->data_dir = directory;
-  return *read;
-}
-
-/// Of systems whose peers stop reading: heartbeats would end their connections.
-config::caf_config patient() {
-  config::caf_config out;
-  out.connection_timeout = 2 * limit;
-  return out;
-}
-
-struct two_systems {
-  two_systems() {
-    node_options = config_in(directory.path());
-    start();
-  }
-  ~two_systems() { stop(); }
-  two_systems(const two_systems&) = delete;
-  two_systems& operator=(const two_systems&) = delete;
-
-  /// Starts with this bound on replies in flight.
-  void start_anew(std::uint64_t room) {
-    stop();
-    node_options.handshake.memory_bytes = room;
-    start();
-  }
-  void start() {
-    auto started = start_node(here, node_options);
-    INFO((started ? std::string() : started.error().text));
-    REQUIRE(started.has_value());
-    node = std::move(*started);
-    auto open = open_listeners(here, *node, node_options);
-    REQUIRE(open.has_value());
-    ways_in = std::move(*open);
-  }
-  void stop() {
-    ways_in = {};
-    static_cast<void>(node->stop(here, seconds(5)));
-    node.reset();
-  }
-
-  /// The directory, as a client of another process finds it.
-  directory_opener opener() { return opener(there, *client_listeners); }
-  directory_opener opener(caf::actor_system& client, const listeners& by) const {
-    return directory_of(client, by.dialer(), {ways_in.socket.string(), 0}, limit);
-  }
-  handshake_proxy_actor find() {
-    auto found = open_directory(opener());
-    INFO((found ? std::string() : found.error().text));
-    REQUIRE(found.has_value());
-    return *found;
-  }
-  void publish(const handshake_publish_request& x) {
-    caf::scoped_actor self{here};
-    self->request(node->services().directory, limit, x)
-        .receive([](const handshake_reply& y) { CHECK(y.code == 0); },
-                 [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
-  }
-
-  /// Requests `count` replies of 1 MiB each. No request is answered before all have been sent, so that a reader that
-  /// stops at the first reply has sent all its requests.
-  template <class Answer>
-  void send_large_answers(const handshake_proxy_actor& proxy, int count, const Answer& answer) {
-    handshake_fetch_request what;
-    what.engine = "a";
-    what.wait = limit;
-    for (int i = 0; i < count; ++i)
-      ask<handshake_fetch_reply>(there, proxy, answer, what);
-    caf::scoped_actor self{here};
-    const auto all_wait = [&] {
-      std::uint64_t waiting = 0;
-      self->request(node->services().directory, limit, stats_atom_v)
-          .receive([&](const handshake_stats& x) { waiting = x.waiting; },
-                   [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
-      return waiting == static_cast<std::uint64_t>(count);
-    };
-    REQUIRE(test::eventually(all_wait));
-    handshake_publish_request x;
-    x.engine = "a";
-    x.incarnation = 7;
-    x.payload.assign(1U << 20U, 'x');
-    x.ttl = std::chrono::hours(1);
-    publish(x);
-  }
-
-  test::scratch_directory directory;
-  config::node_config node_options;
-  system_config here_options{patient()};
-  caf::actor_system here{here_options};
-  system_config there_options{patient()};
-  caf::actor_system there{there_options};
-  std::unique_ptr<running_node> node;
-  node_listeners ways_in;
-  std::unique_ptr<listeners> client_listeners = *listeners::make(there, {});
 };
 
 handshake_publish_request rank_of(std::uint32_t tp, incarnation_number incarnation = 7) {
@@ -552,51 +457,6 @@ TEST_CASE("handshake listener: a reply longer than the message limit is refused 
   for (std::uint32_t tp = 0; tp < 2; ++tp)
     CHECK(resolver.resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, tp})}).get().has_value());
   caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
-}
-
-TEST_CASE("listener: a removed Unix socket is detected and created again", "[handshake][doors]") {
-  two_systems w;
-  auto& open = *w.ways_in.open;
-  REQUIRE(std::filesystem::remove(w.ways_in.socket));
-  CHECK_FALSE(open.local_is_there());
-  REQUIRE(open.reopen_local());
-  CHECK(open.local_is_there());
-  w.find();
-  REQUIRE(std::filesystem::remove(w.ways_in.socket));
-  caf::anon_send_exit(open.dialer(), caf::exit_reason::kill);
-  REQUIRE_FALSE(open.reopen_local());
-  CHECK_FALSE(open.local_is_there());
-  CHECK_FALSE(std::filesystem::exists(w.ways_in.socket));
-}
-
-TEST_CASE("listener: a socket is closed although its listener ends right after it was opened", "[handshake][doors]") {
-  two_systems w;
-  auto& open = *w.ways_in.open;
-  w.find();
-  const auto before = open_descriptors();
-  // While this thread stands still, what comes for it waits, and it is handled at once.
-  std::promise<void> resume;
-  w.here.middleman().backend().post([resumed = resume.get_future().share()] { resumed.wait(); });
-  constexpr std::uint64_t times = 16;
-  for (std::uint64_t i = 0; i < times; ++i) {
-    REQUIRE(std::filesystem::remove(w.ways_in.socket));
-    REQUIRE(open.reopen_local());
-  }
-  resume.set_value();
-  // Each listener has two descriptors; other parts of the node open and close some, too.
-  CHECK(test::eventually([&] { return open_descriptors() < before + times; }));
-  w.find();
-}
-
-TEST_CASE("listener: descriptors for its connections are reserved", "[handshake][doors]") {
-  const auto before = set_aside_descriptors();
-  {
-    const two_systems w;
-    // A connection, and the process at its other end; a little where few files may be open.
-    CHECK(set_aside_descriptors() > before);
-    CHECK(set_aside_descriptors() <= before + 2 * std::uint64_t{w.node_options.actors.max_connections});
-  }
-  CHECK(set_aside_descriptors() == before);
 }
 
 } // namespace handshake_proxies_test
