@@ -470,25 +470,6 @@ TEST_CASE("fetching: a removed namespace stays in use until transfers in progres
   CHECK(x.one<fetch_answer>().keys == 0);
 }
 
-TEST_CASE("fetching: a peer that says it has more keys than it was asked for is read for those alone", "[cluster]") {
-  for (const std::uint32_t said : {5U, 4000U, 0xffff'ffffU}) {
-    harness x;
-    const auto requester = x.state.wanted_prefix(wanted(4), t0);
-    const auto asks = x.take<fetch_ask>();
-    REQUIRE(asks.size() == 2);
-    x.has(asks[0], 3);
-    x.has(asks[1], said);
-    const auto load = x.one<fetch_move>();
-    CHECK(load.peer == asks[1].peer);
-    CHECK(load.work.keys.items == wanted(4).keys.items);
-    x.state.on_moved(load.call, harness::all_of(load.work), {}, t0);
-    const auto answer = x.one<fetch_answer>();
-    CHECK(answer.requester == requester);
-    CHECK(answer.keys == 4);
-    CHECK(x.state.is_idle());
-  }
-}
-
 TEST_CASE("fetching: whatever peers do, every request is answered once and in time, and nothing stays in use",
           "[cluster]") {
   const auto seed = GENERATE(range(0U, 200U));
