@@ -3,6 +3,7 @@
 #include "base/accepted_socket.hpp"
 #include "base/descriptors.hpp"
 #include "base/event_signal.hpp"
+#include "base/local_socket.hpp"
 #include "base/log.hpp"
 #include "base/log_limit.hpp"
 #include "base/threads.hpp"
@@ -14,7 +15,9 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <sys/eventfd.h>
@@ -54,6 +57,8 @@ constexpr std::uint64_t bytes_of_connection_max = 4U << 20U;
 constexpr auto look_interval = std::chrono::milliseconds(250);
 
 constexpr auto slow_interval = std::chrono::minutes(1);
+/// How long the publisher's thread may take to bind its endpoints again.
+constexpr auto reopen_limit = std::chrono::seconds(10);
 
 /// The number with which a replay ends: -1.
 constexpr std::uint64_t end_of_replay = std::numeric_limits<std::uint64_t>::max();
@@ -82,19 +87,36 @@ double wall_clock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-result<std::string> bind_to(void* socket, const std::string& endpoint, const char* key) {
+/// Where a socket is bound. The file is that of an `ipc://` endpoint, and else empty.
+struct bound_place {
+  std::string endpoint;
+  socket_file file;
+};
+
+result<bound_place> bind_to(void* socket, const std::string& endpoint, const char* key) {
   const auto at = endpoint.starts_with("tcp://localhost:") ? "tcp://127.0.0.1:" + endpoint.substr(16) : endpoint;
   const auto wanted = at.ends_with(":0") ? at.substr(0, at.size() - 1) + "*" : at;
   if (zmq_bind(socket, wanted.c_str()) != 0)
     return zmq_failure("cannot listen on " + endpoint + " (" + key + ")");
+  bound_place out;
   constexpr std::string_view ipc = "ipc://";
-  if (at.starts_with(ipc) && ::chmod(at.c_str() + ipc.size(), S_IRUSR | S_IWUSR) != 0)
-    return fail(errc::io_error, "cannot make the socket " + endpoint + " private (" + key + ")");
+  if (at.starts_with(ipc)) {
+    const auto path = at.substr(ipc.size());
+    struct stat found {};
+    if (::chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 || ::lstat(path.c_str(), &found) != 0)
+      return fail(errc::io_error, "cannot make the socket " + endpoint + " private (" + key + ")");
+    out.file = socket_file(path, found.st_dev, found.st_ino);
+  }
   std::array<char, 256> bound{};
   auto size = bound.size();
   if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound.data(), &size) != 0)
     return zmq_failure("cannot determine the port of " + endpoint);
-  return std::string(bound.data());
+  out.endpoint = bound.data();
+  return out;
+}
+
+bool is_lost(const socket_file& x) {
+  return !x.path().empty() && !x.is_there();
 }
 
 bool prepare(void* socket, const std::string& endpoint, int waiting) {
@@ -192,8 +214,8 @@ private:
 
   void refuse(const held_socket& socket, timestamp now, counters& counts, const std::string& endpoint,
               const std::string& why) {
-    socket.shut_down();
     counts.refused_connections.fetch_add(1, std::memory_order_relaxed);
+    socket.shut_down();
     if (complaints_.tell(now))
       log::get("events")->warn("connection to {} refused and closed: {}", endpoint, why);
   }
@@ -223,6 +245,11 @@ struct publisher::implementation {
   unique_descriptor wake;
   std::string endpoint;
   std::string replay_endpoint;
+  /// Guards the files, and the promise to whoever waits for them.
+  mutable std::mutex gate;
+  socket_file file;
+  socket_file replay_file;
+  std::optional<std::promise<result<void>>> reopening;
   log_limit slow{1, slow_interval};
   /// The last member, so that it ends first.
   std::jthread thread;
@@ -240,6 +267,7 @@ struct publisher::implementation {
 
   void turn() {
     clear_event(wake.get());
+    reopen_lost();
     const auto now = std::chrono::steady_clock::now();
     rules.take(input->take(), now, wall_clock());
     subscribers.look(now, endpoint, counts());
@@ -252,6 +280,28 @@ struct publisher::implementation {
     }
     publish(now);
     send_replies(now);
+  }
+
+  void reopen_lost() {
+    const std::lock_guard held(gate);
+    if (!reopening)
+      return;
+    auto outcome = reopen(out.get(), endpoint, file, "events.endpoint");
+    if (outcome && replay)
+      outcome = reopen(replay.get(), replay_endpoint, replay_file, "events.replay_endpoint");
+    std::exchange(reopening, std::nullopt)->set_value(std::move(outcome));
+  }
+
+  static result<void> reopen(void* socket, const std::string& at, socket_file& file, const char* key) {
+    if (!is_lost(file))
+      return {};
+    // Connections stay. After an earlier attempt that failed, it is bound no more.
+    zmq_unbind(socket, at.c_str());
+    auto bound = bind_to(socket, at, key);
+    if (!bound)
+      return tl::unexpected<error>(bound.error());
+    file = std::move(bound->file);
+    return {};
   }
 
   /// Until there is something to do. False if the sockets failed.
@@ -390,7 +440,8 @@ result<std::unique_ptr<publisher>> publisher::open(const publisher_options& opti
   auto bound = bind_to(x->out.get(), options.endpoint, "events.endpoint");
   if (!bound)
     return tl::unexpected<error>(bound.error());
-  x->endpoint = std::move(*bound);
+  x->endpoint = std::move(bound->endpoint);
+  x->file = std::move(bound->file);
   if (!options.replay_endpoint.empty()) {
     x->replay.reset(::zmq_socket(x->context.get(), ZMQ_ROUTER));
     if (!prepare(x->replay.get(), options.replay_endpoint, replies_waiting) ||
@@ -401,7 +452,8 @@ result<std::unique_ptr<publisher>> publisher::open(const publisher_options& opti
     bound = bind_to(x->replay.get(), options.replay_endpoint, "events.replay_endpoint");
     if (!bound)
       return tl::unexpected<error>(bound.error());
-    x->replay_endpoint = std::move(*bound);
+    x->replay_endpoint = std::move(bound->endpoint);
+    x->replay_file = std::move(bound->file);
   }
   x->wake = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!x->wake)
@@ -429,6 +481,23 @@ const std::string& publisher::replay_endpoint() const noexcept {
 void publisher::serve() {
   x_->thread =
       std::jthread(named(thread_name("troupe-events"), [x = x_.get()](const std::stop_token& stop) { x->run(stop); }));
+}
+
+bool publisher::sockets_are_there() const {
+  const std::lock_guard held(x_->gate);
+  return !is_lost(x_->file) && !is_lost(x_->replay_file);
+}
+
+result<void> publisher::reopen_sockets() {
+  std::future<result<void>> outcome;
+  {
+    const std::lock_guard held(x_->gate);
+    outcome = x_->reopening.emplace().get_future();
+  }
+  signal_event(x_->wake.get());
+  if (outcome.wait_for(reopen_limit) != std::future_status::ready)
+    return fail(errc::timeout, "the thread that publishes events does not answer");
+  return outcome.get();
 }
 
 void publisher::stop() {

@@ -31,8 +31,13 @@ json whole_config(const scratch_directory& scratch) {
   out["http"] = {{"enabled", true}, {"port", 0}, {"threads", 2}};
   out["lmcache"] = {{"enabled", true}, {"port", 0}};
   out["remote"] = {{"enabled", true}};
+  out["handshake"]["http"] = {{"enabled", true}, {"port", 0}};
+  out["events"] = {{"endpoint", "tcp://127.0.0.1:0"},
+                   {"replay_endpoint", "ipc://" + (scratch.path() / "replay.sock").string()}};
   // A port without a listener.
-  out["cluster"] = {{"name", "limits"}, {"seeds", {{{"host", "127.0.0.1"}, {"port", 1}}}}};
+  const json nobody = {{"host", "127.0.0.1"}, {"port", 1}};
+  out["cluster"] = {
+      {"name", "limits"}, {"advertise", nobody}, {"seeds", {nobody}}, {"etcd", {{"endpoints", {nobody}}}}};
   out["caf"]["scheduler_threads"] = 2;
   return out;
 }

@@ -1,9 +1,12 @@
+#include "base/local_socket.hpp"
 #include "events/publisher.hpp"
 #include "events/subscriber_connections.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
+#include "tests/unit/io_support.hpp"
 #include "tests/unit/raw_zmq_peer.hpp"
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -130,6 +133,41 @@ TEST_CASE("A publisher counts the subscribers that are there, and no connection 
   all.push_back(std::make_unique<raw_zmq_peer>(port));
   all.back()->greet("SUB");
   CHECK(test::eventually([&] { return counts.subscribers == 3; }));
+  (*opened)->stop();
+}
+
+TEST_CASE("A publisher binds its Unix sockets again when their files are gone", "[events]") {
+  const test::scratch_directory directory;
+  auto how = on_free_ports();
+  const auto events = directory.path() / "events";
+  const auto replay = directory.path() / "replay";
+  how.endpoint = "ipc://" + events.string();
+  how.replay_endpoint = "ipc://" + replay.string();
+  auto opened = publisher::open(how);
+  REQUIRE(opened);
+  (*opened)->serve();
+  CHECK((*opened)->sockets_are_there());
+  const auto connected = connect_local(events);
+  REQUIRE(connected);
+  for (const auto& lost : {std::vector{events}, std::vector{replay}, std::vector{events, replay}}) {
+    for (const auto& path : lost)
+      REQUIRE(std::filesystem::remove(path));
+    CHECK_FALSE((*opened)->sockets_are_there());
+    REQUIRE((*opened)->reopen_sockets());
+    CHECK((*opened)->sockets_are_there());
+    for (const auto& path : {events, replay}) {
+      CHECK(connect_local(path));
+      CHECK((std::filesystem::status(path).permissions() & std::filesystem::perms::all) ==
+            (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+    }
+  }
+  // Where the directory is gone, it fails until it is back.
+  std::filesystem::remove_all(directory.path());
+  CHECK_FALSE((*opened)->reopen_sockets());
+  CHECK_FALSE((*opened)->sockets_are_there());
+  std::filesystem::create_directory(directory.path());
+  CHECK((*opened)->reopen_sockets());
+  CHECK((*opened)->sockets_are_there());
   (*opened)->stop();
 }
 
