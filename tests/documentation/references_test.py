@@ -19,6 +19,7 @@ IN_CODE = re.compile(r"\bdocs/[\w/.-]+\.md(?:#[\w-]+)?")
 ROW = re.compile(r"^\| `([a-z0-9_.\[\]]+)` \|", re.M)
 CODE = re.compile(r"`([^`\n]+)`")
 KEY = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_]+|\[(?:\d+|i|)\])+$")
+PATH = re.compile(r"(?:[\w.-]+/)+(?:[\w-]+\.\w+)?|[\w-]+\.(?:hpp|cpp|h|py|md)")
 SET = re.compile(r"--set[ =]\"?([a-z0-9_.\[\]]+)=")
 METRIC = re.compile(r"\btroupe_[a-z0-9_]+[a-z0-9]\b")
 
@@ -184,6 +185,15 @@ def wrong_metrics(name, text, code):
     return out
 
 
+def wrong_paths(name, text, files):
+    """Paths in the page of a folder that are neither in it nor in the root, and names that no file has."""
+    folder = name.rsplit("/", 1)[0]
+    paths = [pathlib.PurePath(x) for x in files]
+    known = files | {x.name for x in paths} | {f"{up}/" for x in paths for up in x.parents}
+    return [f"{name}: there is no {path}" for path in CODE.findall(without_blocks(text))
+            if PATH.fullmatch(path) and path not in known and f"{folder}/{path}" not in known]
+
+
 def unreachable(start, pages, links_of):
     """Pages to which no link leads from the first one."""
     seen, left = set(), [start]
@@ -286,6 +296,11 @@ class Documentation(unittest.TestCase):
         self.assertGreater(len(folders), 20)
         self.check_none([f"{x} has no README.md" for x in sorted(folders) if f"{x}/README.md" not in self.tree.files])
 
+    def test_pages_of_folders_name_paths_that_are_there(self):
+        pages = {x: text for x, text in self.tree.pages.items() if re.fullmatch(r"[^/]+/README\.md", x)}
+        self.assertGreater(len(pages), 20)
+        self.check_none([x for name, text in sorted(pages.items()) for x in wrong_paths(name, text, self.tree.files)])
+
     def test_decisions_have_date_and_status(self):
         decisions = {x: text for x, text in self.tree.pages.items() if x.startswith("docs/decisions/0")}
         self.assertGreater(len(decisions), 20)
@@ -326,6 +341,14 @@ class Checks(unittest.TestCase):
         self.assertEqual(wrong_links("docs/a.md", "[x](#there)", files, lambda _: known), [])
         self.assertEqual(wrong_links("docs/a.md", "\n[x](#gone)", files, lambda _: known),
                          ["docs/a.md:2: docs/a.md has no heading for #gone"])
+
+    def test_paths_of_folders(self):
+        files = {"a/b/c.hpp", "d/e.py"}
+        right = "`b/`, `b/c.hpp`, `a/b/`, `d/e.py`, `e.py`, `NAME_state`, `/v1/x`, `--f`, `a.b/c`\n```\nx/y/\n```\n"
+        self.assertEqual(wrong_paths("a/README.md", right, files), [])
+        self.assertEqual(wrong_paths("a/README.md", "`wire/` and `b/d.hpp`, `x.cpp`", files),
+                         ["a/README.md: there is no wire/", "a/README.md: there is no b/d.hpp",
+                          "a/README.md: there is no x.cpp"])
 
     def test_pages_that_code_names(self):
         files = {"docs/a.md"}
