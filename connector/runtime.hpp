@@ -90,8 +90,7 @@ struct grouped_layout {
   /// Tokens of a page, the same in all groups.
   std::uint32_t page_tokens = 0;
   /// The namespace of each group. Its geometry counts blocks as tokens: `block_tokens` is the number of blocks of a
-  /// page
-  /// (`blocks_per_page`), so that one token's bytes are a whole block of one layer.
+  /// page (`blocks_per_page`), so that one token's bytes are a whole block of one layer.
   std::vector<namespace_spec> namespaces;
 };
 

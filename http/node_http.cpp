@@ -158,9 +158,9 @@ result<void> node_http::listen(const config::node_config& config, listening_sock
 
 result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
                                                     const config::node_config& config, const program_facts& program,
-                                                    bound_socket door) {
+                                                    bound_socket all) {
   listening_sockets where;
-  where.all = std::move(door);
+  where.all = std::move(all);
   return start(system, services, config, program, std::move(where));
 }
 

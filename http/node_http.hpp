@@ -46,7 +46,7 @@ public:
   /// The same with a single listener.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
                                                   const config::node_config& config, const program_facts& program,
-                                                  bound_socket door);
+                                                  bound_socket all);
 
   node_http(const node_http&) = delete;
   node_http& operator=(const node_http&) = delete;

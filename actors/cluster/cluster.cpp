@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint32_t chunk_pages = 256;
 /// The pause after a peer session could not be opened.
 constexpr auto session_pause = std::chrono::seconds(3);
-/// Peers change in small numbers. More idle entrances than these exist only after a list was full of false entries.
+/// Peers change in small numbers. More idle dialers than these exist only after a list was full of false entries.
 constexpr std::size_t idle_dialers_kept = 4;
 
 std::vector<std::string> addresses_of(const config::cluster_config& x) {

@@ -193,7 +193,7 @@ private:
   session_rules rules_;
   shared_learning learning_;
   std::map<peer_number, line> lines_;
-  /// Entrances of peers that were left out, kept for the next peers. Each has a thread.
+  /// Dialers of peers that were left out, kept for the next peers. Each has a thread.
   idle_pool<caf::io::middleman_actor> idle_dialers_;
   /// Set where the config names an etcd.
   std::optional<etcd_rules> etcd_;

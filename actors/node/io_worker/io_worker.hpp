@@ -81,9 +81,9 @@ private:
   bool take_loan(std::uint32_t number);
   /// Answers the request to return an extent when it is empty, or when it stays.
   void give_back();
-  /// Reports the number of slots to the allocator, where it equals the number of frames.
-  /// The allocator is notified of how many frames there are, where slots depend on memory.
+  /// Finds the allocator of this rank, which is notified of the number of frames where slots depend on memory.
   void know_allocator(const registry_peers& peers);
+  /// Reports the number of slots to the allocator, where it equals the number of frames.
   void notify_allocator();
   /// Reports what this rank has and wants, if that has changed.
   void report();
