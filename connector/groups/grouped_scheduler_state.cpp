@@ -33,41 +33,21 @@ grouped_scheduler_state::grouped_scheduler_state(grouped_options options)
           {.detail = options_.events, .page_tokens = options_.page_tokens, .lead_group = lead_group(options_.groups)}) {
 }
 
-grouped_request* grouped_scheduler_state::tracker(std::string_view request) {
-  const auto i = by_name_.find(request);
-  return i == by_name_.end() ? nullptr : i->second;
-}
-
-const grouped_request* grouped_scheduler_state::find(std::string_view request) const {
-  const auto i = by_name_.find(request);
-  return i == by_name_.end() ? nullptr : i->second;
-}
-
 grouped_request* grouped_scheduler_state::track(const engine_request& request) {
-  if (auto* known = tracker(request.id)) {
-    known->add(request.tokens, request.hashes);
-    return known;
-  }
-  if (!request.cacheable)
-    return nullptr;
-  const auto id = ++last_session_;
-  // The first group's namespace stands for all: each group's identity has all of them in it.
-  key_chain keys({options_.keys, options_.page_tokens, 1},
-                 key_scope{options_.groups.front().ns, request.lora, request.cache_salt, epoch_}, request.multimodal);
-  const auto prompt = static_cast<std::uint32_t>(request.tokens.first + request.tokens.tokens.size());
-  auto made = std::make_unique<grouped_request>(id, std::string(request.id), std::move(keys), options_.groups,
-                                                options_.page_tokens, prompt);
-  auto& x = *made;
-  sessions_.emplace(id, std::move(made));
-  by_name_.emplace(x.name(), &x);
-  x.add(request.tokens, request.hashes);
-  return &x;
+  return sessions_.track(request, [&](session_id id) {
+    // The first group's namespace stands for all: each group's identity has all of them in it.
+    key_chain keys({options_.keys, options_.page_tokens, 1},
+                   key_scope{options_.groups.front().ns, request.lora, request.cache_salt, epoch_}, request.multimodal);
+    const auto prompt = static_cast<std::uint32_t>(request.tokens.first + request.tokens.tokens.size());
+    return std::make_unique<grouped_request>(id, std::string(request.id), std::move(keys), options_.groups,
+                                             options_.page_tokens, prompt);
+  });
 }
 
 // -- lookups ----------------------------------------------------------------------------------------------------------
 
 void grouped_scheduler_state::on_new_request(const engine_request& request, timestamp now) {
-  const bool crowded = by_name_.size() >= options_.early_lookups_max;
+  const bool crowded = sessions_.present() >= options_.early_lookups_max;
   // The request is tracked in any case, because an engine may send its tokens only once.
   auto* x = track(request);
   if (!crowded && x != nullptr && x->may_load() && x->search().now == lookup_status::none)
@@ -105,10 +85,10 @@ void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_resu
     events_.leased(asked.group, answer->lease);
   else
     events_.lookup_failed(answer.error().code);
-  const auto session = sessions_.find(asked.session);
+  auto* session = sessions_.find(asked.session);
   grouped_request::lookup_part* part = nullptr;
-  if (session != sessions_.end() && session->second->search().now == lookup_status::under_way)
-    for (auto& each : session->second->search().parts)
+  if (session != nullptr && session->search().now == lookup_status::under_way)
+    for (auto& each : session->search().parts)
       if (each.id == lookup && !each.answered)
         part = &each;
   if (part == nullptr) {
@@ -116,7 +96,7 @@ void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_resu
       outbox_.emplace_back(lookup_release{answer->lease, asked.group}); // too late, or not needed any more
     return;
   }
-  auto& x = *session->second;
+  auto& x = *session;
   auto& search = x.search();
   part->answered = true;
   --search.waiting;
@@ -224,7 +204,7 @@ void grouped_scheduler_state::preempt(grouped_request& x) {
 
 void grouped_scheduler_state::update_state_after_alloc(std::string_view request, const block_tables& blocks,
                                                        std::uint32_t external_tokens) {
-  auto* x = tracker(request);
+  auto* x = sessions_.find(request);
   if (x == nullptr)
     return;
   const bool asking = x->current_phase() == phase_of_request::asking;
@@ -247,7 +227,7 @@ void grouped_scheduler_state::update_state_after_alloc(std::string_view request,
 connector_metadata grouped_scheduler_state::build_connector_meta(const scheduler_output& step, timestamp now) {
   connector_metadata out;
   for (const auto id : step.preempted)
-    if (auto* x = tracker(id); x != nullptr && x->has_run())
+    if (auto* x = sessions_.find(id); x != nullptr && x->has_run())
       preempt(*x);
   std::uint32_t step_tokens = 0;
   bool goes_on = false;
@@ -259,12 +239,12 @@ connector_metadata grouped_scheduler_state::build_connector_meta(const scheduler
   pace_.step(now, step_tokens, goes_on);
   emit_loads(out, now);
   for (const auto& part : step.new_requests)
-    if (auto* x = tracker(part.id)) {
+    if (auto* x = sessions_.find(part.id)) {
       x->set_tables(part.blocks);
       emit_stores(*x, part, out);
     }
   for (const auto& part : step.cached_requests)
-    if (auto* x = tracker(part.id)) {
+    if (auto* x = sessions_.find(part.id)) {
       if (part.resumed)
         x->set_tables(part.blocks);
       else
@@ -277,7 +257,7 @@ connector_metadata grouped_scheduler_state::build_connector_meta(const scheduler
 
 void grouped_scheduler_state::emit_loads(connector_metadata& out, timestamp now) {
   for (const auto session : std::exchange(loads_, {})) {
-    auto& x = *sessions_.at(session);
+    auto& x = sessions_.at(session);
     if (x.current_phase() != phase_of_request::to_load)
       continue;
     loading_.push_back({session, now, x.load_sources()});
@@ -328,21 +308,21 @@ void grouped_scheduler_state::emit(const grouped_request& x, grouped_request::pa
 }
 
 bool grouped_scheduler_state::request_finished(std::string_view request) {
-  const auto i = by_name_.find(request);
-  if (i == by_name_.end())
+  auto* known = sessions_.find(request);
+  if (known == nullptr)
     return false;
-  auto& x = *i->second;
+  auto& x = *known;
   const auto session = x.session();
-  by_name_.erase(i);
+  sessions_.finish(x);
   const bool loading = x.current_phase() == phase_of_request::loading;
   if (x.current_phase() == phase_of_request::to_load)
     std::erase(loads_, session); // not sent to a worker yet
   if (loading) {
     x.presence = grouped_request::stay::waiting_for_reports;
-    leaving_.emplace(x.name(), session);
+    sessions_.leave(x);
     finished_.push_back({session, x.name(), true});
   } else
-    drop(session);
+    drop(x);
   return loading;
 }
 
@@ -371,22 +351,23 @@ void grouped_scheduler_state::update_connector_output(const worker_output& outpu
   }
   for (const auto& name : output.received) {
     const bool failed = std::find(output.failed.begin(), output.failed.end(), name) != output.failed.end();
-    if (leaving_.contains(name))
-      let_go(name, now);
-    else if (auto* x = tracker(name))
+    if (auto* left = sessions_.take_leaving(name)) {
+      finish_load(*left, true, now);
+      drop(*left);
+    } else if (auto* x = sessions_.find(name))
       finish_load(*x, failed, now);
   }
 }
 
 void grouped_scheduler_state::finish_transfer(store_id id, const open_transfer& done) {
   holds_.release.insert(holds_.release.end(), done.blocks.begin(), done.blocks.end());
-  const auto i = sessions_.find(done.session);
-  if (i == sessions_.end()) {
+  auto* known = sessions_.find(done.session);
+  if (known == nullptr) {
     if (!done.load && events_.wants_all())
       events_.saved({{}, {}, done.group}, id, done.pages, done.done);
     return;
   }
-  auto& x = *i->second;
+  auto& x = *known;
   if (done.load) {
     std::vector<std::uint32_t> bad;
     std::vector<std::uint32_t> untried;
@@ -414,27 +395,14 @@ void grouped_scheduler_state::finish_load(grouped_request& x, bool failed, times
   pace_.loaded(load.tokens, now - load.since, x.loaded(failed), 0, now);
 }
 
-void grouped_scheduler_state::let_go(const std::string& name, timestamp now) {
-  const auto i = leaving_.find(name);
-  if (i == leaving_.end())
-    return;
-  const auto session = i->second;
-  leaving_.erase(i);
-  finish_load(*sessions_.at(session), true, now);
-  drop(session);
-}
-
-void grouped_scheduler_state::drop(session_id session) {
-  const auto i = sessions_.find(session);
-  if (i == sessions_.end())
-    return;
-  release_leases(*i->second);
-  sessions_.erase(i);
+void grouped_scheduler_state::drop(grouped_request& x) {
+  release_leases(x);
+  sessions_.drop(x.session());
 }
 
 bool grouped_scheduler_state::reset_cache() {
   ++epoch_;
-  for (auto& [session, x] : sessions_) {
+  for (const auto& [session, x] : sessions_) {
     x->abandon();
     if (x->current_phase() == phase_of_request::asking)
       release_leases(*x);

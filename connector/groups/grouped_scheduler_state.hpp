@@ -7,11 +7,10 @@
 #include "connector/scheduler/event_log.hpp"
 #include "connector/scheduler/load_pace.hpp"
 #include "connector/scheduler/scheduler_rules.hpp"
+#include "connector/scheduler/session_table.hpp"
 #include "connector/types.hpp"
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,27 +19,11 @@
 
 namespace troupe::connector {
 
-/// As `scheduler_options`, for several groups.
-struct grouped_options {
+struct grouped_options : scheduler_limits {
   std::vector<page_group> groups;
   /// The source of keys. A key is one page, of the same tokens in every group.
   key_source keys = key_source::engine_hashes;
   std::uint32_t page_tokens = 0;
-  std::uint32_t workers = 1;
-  std::uint32_t writers = 1;
-  std::uint32_t lookup_keys_max = 4096;
-  /// The most lookups in progress, each of one group and of `lookup_keys_max` keys.
-  std::uint32_t lookups_max = 256;
-  std::size_t early_lookups_max = 512;
-  duration lease = std::chrono::seconds(30);
-  std::uint32_t lookups_missed_max = 3;
-  duration lookup_patience = std::chrono::seconds(5);
-  std::uint32_t store_attempts_max = 3;
-  std::uint32_t store_pages_max = 4096;
-  event_detail events = event_detail::changes;
-  bool save_generated = true;
-  std::uint32_t min_load_tokens = 0;
-  load_pace_options pace{};
 };
 
 /// The rules of a connector's scheduler half for models with several groups of layers (windows, states). What differs
@@ -80,13 +63,9 @@ public:
   /// Transfers that not all workers have reported; for tests.
   std::size_t open_transfers() const noexcept { return transfers_.size(); }
   std::size_t leases_held() const noexcept;
-  const grouped_request* find(std::string_view request) const;
+  const grouped_request* find(std::string_view request) const { return sessions_.find(request); }
 
 private:
-  struct name_hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
-  };
   /// A store or a load of one group that not all workers have reported.
   struct open_transfer {
     session_id session = 0;
@@ -108,7 +87,6 @@ private:
     hit_sources tokens;
   };
 
-  grouped_request* tracker(std::string_view request);
   grouped_request* track(const engine_request& request);
   void ask(grouped_request& x, timestamp now);
   /// All parts are answered, or as many as were in time: the hit is decided, and other leases are released.
@@ -122,18 +100,13 @@ private:
   static std::uint8_t joined(const open_transfer& of, std::uint8_t before, std::uint8_t said) noexcept;
   void finish_transfer(store_id id, const open_transfer& done);
   void finish_load(grouped_request& x, bool failed, timestamp now);
-  void let_go(const std::string& name, timestamp now);
-  void drop(session_id session);
+  void drop(grouped_request& x);
 
   grouped_options options_;
   std::uint64_t epoch_ = 0;
   load_pace pace_;
   std::uint64_t passed_over_tokens_ = 0;
-  std::unordered_map<session_id, std::unique_ptr<grouped_request>> sessions_;
-  /// Requests that the engine has.
-  std::unordered_map<std::string, grouped_request*, name_hash, std::equal_to<>> by_name_;
-  /// Finished requests whose load goes on.
-  std::unordered_map<std::string, session_id, name_hash, std::equal_to<>> leaving_;
+  session_table<grouped_request> sessions_;
   /// Until they are answered, also where their request is gone or does not wait any more: what they lease is released.
   std::unordered_map<std::uint64_t, open_lookup> lookups_;
   std::unordered_map<store_id, open_transfer> transfers_;
@@ -144,7 +117,6 @@ private:
   event_log events_;
   std::vector<scheduler_effect> outbox_;
   block_holds holds_;
-  session_id last_session_ = 0;
   store_id last_transfer_ = 0;
   std::uint64_t last_lookup_ = 0;
 };

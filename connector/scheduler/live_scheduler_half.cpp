@@ -70,44 +70,38 @@ struct wanted_rules {
   std::uint32_t page_tokens = 0;
 };
 
+void set_limits(scheduler_limits& out, const wanted_rules& wanted, const granted& limits) {
+  const auto& engine = wanted.engine;
+  out.workers = worker_count(engine.parallel);
+  out.writers = kv_writer_count(engine.parallel);
+  out.lookup_keys_max = limits.batch_keys;
+  out.lookups_max = wanted.nodes.front().client.transfer.max_tasks;
+  out.lease = std::min(engine.lease, limits.lease);
+  out.lookup_patience = engine.lookup_patience;
+  out.store_pages_max = limits.batch_keys;
+  out.save_generated = engine.save_generated;
+  out.min_load_tokens = engine.min_load_tokens;
+  out.pace.rule = engine.disk;
+  out.events = engine.events;
+}
+
 std::unique_ptr<scheduler_rules> make_rules(const wanted_rules& wanted, const granted& limits, namespace_id ns,
                                             std::uint32_t blocks) {
   const auto& engine = wanted.engine;
   scheduler_options options;
+  set_limits(options, wanted, limits);
   options.ns = ns;
   options.keys = {engine.keys, scheduler_block_tokens(engine.parallel, engine.block_tokens), blocks};
-  options.workers = worker_count(engine.parallel);
-  options.writers = kv_writer_count(engine.parallel);
-  options.lookup_keys_max = limits.batch_keys;
-  options.lookups_max = wanted.nodes.front().client.transfer.max_tasks;
-  options.lease = std::min(engine.lease, limits.lease);
-  options.lookup_patience = engine.lookup_patience;
-  options.store_pages_max = limits.batch_keys;
-  options.save_generated = engine.save_generated;
-  options.min_load_tokens = engine.min_load_tokens;
-  options.pace.rule = engine.disk;
   options.synchronous_loads = engine.synchronous_loads;
-  options.events = engine.events;
   return std::make_unique<scheduler_state>(options);
 }
 
 std::unique_ptr<scheduler_rules> make_grouped_rules(const wanted_rules& wanted, const granted& limits) {
-  const auto& engine = wanted.engine;
   grouped_options options;
+  set_limits(options, wanted, limits);
   options.groups = wanted.groups;
-  options.keys = engine.keys;
+  options.keys = wanted.engine.keys;
   options.page_tokens = wanted.page_tokens;
-  options.workers = worker_count(engine.parallel);
-  options.writers = kv_writer_count(engine.parallel);
-  options.lookup_keys_max = limits.batch_keys;
-  options.lookups_max = wanted.nodes.front().client.transfer.max_tasks;
-  options.lease = std::min(engine.lease, limits.lease);
-  options.lookup_patience = engine.lookup_patience;
-  options.store_pages_max = limits.batch_keys;
-  options.save_generated = engine.save_generated;
-  options.min_load_tokens = engine.min_load_tokens;
-  options.pace.rule = engine.disk;
-  options.events = engine.events;
   return std::make_unique<grouped_scheduler_state>(std::move(options));
 }
 

@@ -2,9 +2,13 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "connector/scheduler/event_log.hpp"
+#include "connector/scheduler/load_pace.hpp"
 #include "connector/types.hpp"
 #include "messages/transfer_messages.hpp"
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <variant>
@@ -31,6 +35,38 @@ struct lookup_retain {
 };
 
 using scheduler_effect = std::variant<lookup_submit, lookup_release, lookup_retain>;
+
+/// The limits and choices that do not depend on the number of groups of layers.
+struct scheduler_limits {
+  /// The number of workers that report, and of those that save.
+  std::uint32_t workers = 1;
+  std::uint32_t writers = 1;
+  /// The most keys in one lookup; a longer prefix is looked up in parts.
+  std::uint32_t lookup_keys_max = 4096;
+  /// The most lookups in progress, each of one group; further requests wait.
+  std::uint32_t lookups_max = 256;
+  /// The most requests of the engine at which a new request is looked up on arrival: a long queue would lease much of
+  /// the cache long before it is used. Other requests are looked up when the engine asks.
+  std::size_t early_lookups_max = 512;
+  /// How long found pages stay leased; looked up again when that has nearly expired.
+  duration lease = std::chrono::seconds(30);
+  /// A request is computed when this number of its lookups in a row were answered so late that their leases had nearly
+  /// expired. Otherwise it could wait forever.
+  std::uint32_t lookups_missed_max = 3;
+  /// The time without an answer after which a lookup counts as a miss.
+  duration lookup_patience = std::chrono::seconds(5);
+  /// The most attempts to save a page while its request lives.
+  std::uint32_t store_attempts_max = 3;
+  /// Pages in one store op.
+  std::uint32_t store_pages_max = 4096;
+  event_detail events = event_detail::changes;
+  /// Whether pages with tokens that the model has generated are saved.
+  bool save_generated = true;
+  /// Hits of fewer tokens are not worth a load.
+  std::uint32_t min_load_tokens = 0;
+  /// The part of a hit on disk that is worth a load.
+  load_pace_options pace{};
+};
 
 /// What the rules of a scheduler half have in common, for models with one group of layers (`scheduler_state`) and with
 /// several (`grouped_scheduler_state`). `scheduler_half` describes the hooks; here they have the time as an argument.

@@ -20,36 +20,16 @@ using stay = request_tracker::stay;
 
 } // namespace
 
-request_tracker* scheduler_state::tracker(std::string_view request) {
-  const auto i = by_name_.find(request);
-  return i == by_name_.end() ? nullptr : i->second;
-}
-
-const request_tracker* scheduler_state::find(std::string_view request) const {
-  const auto i = by_name_.find(request);
-  return i == by_name_.end() ? nullptr : i->second;
-}
-
 request_tracker* scheduler_state::track(const engine_request& request) {
-  if (auto* known = tracker(request.id)) {
-    known->add(request.tokens, request.hashes);
-    return known;
-  }
-  if (!request.cacheable)
-    return nullptr;
-  const auto id = ++last_session_;
-  key_chain keys(options_.keys, key_scope{options_.ns, request.lora, request.cache_salt, epoch_}, request.multimodal);
-  const auto prompt = static_cast<std::uint32_t>(request.tokens.first + request.tokens.tokens.size());
-  auto made = std::make_unique<request_tracker>(id, std::string(request.id), std::move(keys), options_.keys, prompt);
-  auto& x = *made;
-  sessions_.emplace(id, std::move(made));
-  by_name_.emplace(x.name(), &x);
-  x.add(request.tokens, request.hashes);
-  return &x;
+  return sessions_.track(request, [&](session_id id) {
+    key_chain keys(options_.keys, key_scope{options_.ns, request.lora, request.cache_salt, epoch_}, request.multimodal);
+    const auto prompt = static_cast<std::uint32_t>(request.tokens.first + request.tokens.tokens.size());
+    return std::make_unique<request_tracker>(id, std::string(request.id), std::move(keys), options_.keys, prompt);
+  });
 }
 
 void scheduler_state::on_new_request(const engine_request& request, timestamp now) {
-  const bool crowded = by_name_.size() >= options_.early_lookups_max;
+  const bool crowded = sessions_.present() >= options_.early_lookups_max;
   // The request is tracked in any case, because an engine may send its tokens only once.
   auto* x = track(request);
   if (!crowded && x != nullptr && x->may_load() && x->search().now == status::none && x->pages_to_look_up() > 0)
@@ -126,16 +106,16 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   else
     events_.lookup_failed(answer.error().code);
   const auto found = lookups_.find(lookup);
-  const auto session = found == lookups_.end() ? sessions_.end() : sessions_.find(found->second);
+  auto* session = found == lookups_.end() ? nullptr : sessions_.find(found->second);
   if (found != lookups_.end())
     lookups_.erase(found);
-  if (session == sessions_.end() || session->second->presence != stay::present || !session->second->may_load() ||
-      session->second->search().now != status::under_way || session->second->search().id != lookup) {
+  if (session == nullptr || session->presence != stay::present || !session->may_load() ||
+      session->search().now != status::under_way || session->search().id != lookup) {
     if (answer && answer->matched > 0)
       outbox_.emplace_back(lookup_release{answer->lease, 0}); // not needed any more
     return;
   }
-  auto& x = *session->second;
+  auto& x = *session;
   auto& search = x.search();
   search.now = status::answered;
   if (answer && events_.wants_all()) {
@@ -167,10 +147,9 @@ void scheduler_state::expire_lookups(timestamp now) {
       if (now - oldest.since < options_.lookup_patience)
         return;
       // A late answer is ignored, and its lease released.
-      const auto session = sessions_.find(found->second);
-      if (session != sessions_.end() && session->second->search().id == oldest.lookup &&
-          session->second->search().now == status::under_way)
-        session->second->search().now = status::answered;
+      auto* x = sessions_.find(found->second);
+      if (x != nullptr && x->search().id == oldest.lookup && x->search().now == status::under_way)
+        x->search().now = status::answered;
       lookups_.erase(found);
     }
     lookup_order_.pop_front();
@@ -210,7 +189,7 @@ void scheduler_state::end_all_reads_ahead() {
 
 void scheduler_state::update_state_after_alloc(std::string_view request, const block_tables& blocks,
                                                std::uint32_t external_tokens) {
-  auto* x = tracker(request);
+  auto* x = sessions_.find(request);
   if (x == nullptr)
     return;
   const bool asking = x->current_phase() == request_tracker::phase::asking;
@@ -227,12 +206,12 @@ connector_metadata scheduler_state::build_connector_meta(const scheduler_output&
   end_reads_ahead(now);
   connector_metadata out;
   for (const auto id : step.preempted)
-    if (auto* x = tracker(id)) {
+    if (auto* x = sessions_.find(id)) {
       if (x->has_run())
         preempt(*x);
-    } else if (const auto left = leaving_.find(id); left != leaving_.end()) {
+    } else if (const auto* left = sessions_.find_leaving(id)) {
       // Preempted between two steps, and aborted before the next one: its blocks are not kept.
-      preempted_.push_back(left->second);
+      preempted_.push_back(left->session());
     }
   out.preempted = std::exchange(preempted_, {});
   std::uint32_t step_tokens = 0;
@@ -245,10 +224,10 @@ connector_metadata scheduler_state::build_connector_meta(const scheduler_output&
   pace_.step(now, step_tokens, goes_on, options_.synchronous_loads && !loads_.empty());
   emit_loads(out, step_tokens, now);
   for (const auto& part : step.new_requests)
-    if (auto* x = tracker(part.id))
+    if (auto* x = sessions_.find(part.id))
       x->replace_blocks(part.blocks.blocks);
   for (const auto& part : step.cached_requests)
-    if (auto* x = tracker(part.id)) {
+    if (auto* x = sessions_.find(part.id)) {
       if (part.resumed)
         x->replace_blocks(part.blocks.blocks);
       else
@@ -258,7 +237,7 @@ connector_metadata scheduler_state::build_connector_meta(const scheduler_output&
     settle_doubts(step);
   for (const auto& parts : {step.new_requests, step.cached_requests})
     for (const auto& part : parts)
-      if (auto* x = tracker(part.id))
+      if (auto* x = sessions_.find(part.id))
         emit_stores(*x, part, out);
   sure_tokens_.clear();
   out.finished = std::exchange(finished_, {});
@@ -274,7 +253,7 @@ void scheduler_state::preempt(request_tracker& x) {
 
 void scheduler_state::emit_loads(connector_metadata& out, std::uint32_t step_tokens, timestamp now) {
   for (const auto session : std::exchange(loads_, {})) {
-    auto& x = *sessions_.at(session);
+    auto& x = sessions_.at(session);
     if (x.current_phase() != request_tracker::phase::to_load)
       continue;
     auto op = x.take_load();
@@ -302,7 +281,7 @@ void scheduler_state::settle_doubts(const scheduler_output& step) {
     changed = false;
     for (const auto& parts : {step.cached_requests, step.new_requests})
       for (const auto& part : parts)
-        if (const auto* x = tracker(part.id)) {
+        if (const auto* x = sessions_.find(part.id)) {
           const auto sure = doubtful_.run(x->blocks(), blocks_of(part.computed_tokens),
                                           blocks_of(part.computed_tokens + part.scheduled_tokens));
           const auto limit = static_cast<std::uint32_t>(sure) * tokens;
@@ -341,13 +320,13 @@ void scheduler_state::emit_stores(request_tracker& x, const scheduled_request& p
 }
 
 bool scheduler_state::request_finished(std::string_view request) {
-  const auto i = by_name_.find(request);
-  if (i == by_name_.end())
+  auto* known = sessions_.find(request);
+  if (known == nullptr)
     return false;
-  auto& x = *i->second;
+  auto& x = *known;
   const auto session = x.session();
   const auto phase = x.current_phase();
-  by_name_.erase(i);
+  sessions_.finish(x);
   // A synchronous load ends in its own step, before other requests can write those blocks.
   const bool loading = phase == request_tracker::phase::loading && !options_.synchronous_loads;
   if (phase != request_tracker::phase::loading)
@@ -357,7 +336,7 @@ bool scheduler_state::request_finished(std::string_view request) {
   const bool stays = loading || (phase == request_tracker::phase::active && x.open_stores() > 0);
   x.presence = stays ? stay::waiting_for_reports : stay::gone;
   if (stays) {
-    leaving_.emplace(x.name(), session);
+    sessions_.leave(x);
     finished_.push_back({session, x.name(), loading});
   }
   drop_if_over(session);
@@ -384,13 +363,13 @@ void scheduler_state::update_connector_output(const worker_output& output, times
     auto errors = output.load_errors;
     std::sort(errors.begin(), errors.end());
     for (const auto& open : loading_)
-      sessions_.at(open.session)->mark_failed(errors);
+      sessions_.at(open.session).mark_failed(errors);
   }
   for (const auto& name : output.failed)
-    if (auto* x = tracker(name))
+    if (auto* x = sessions_.find(name))
       x->mark_some_failed();
   for (const auto& name : output.received) {
-    if (auto* x = tracker(name))
+    if (auto* x = sessions_.find(name))
       finish_load(*x, now);
     else
       let_go(name, now);
@@ -400,16 +379,13 @@ void scheduler_state::update_connector_output(const worker_output& output, times
 }
 
 void scheduler_state::let_go(const std::string& name, timestamp now) {
-  const auto i = leaving_.find(name);
-  if (i == leaving_.end())
+  auto* x = sessions_.take_leaving(name);
+  if (x == nullptr)
     return;
-  const auto session = i->second;
-  leaving_.erase(i);
-  auto& x = *sessions_.at(session);
   // This also applies if it is in the wrong list, because workers are other processes.
-  finish_load(x, now);
-  x.presence = stay::gone;
-  drop_if_over(session);
+  finish_load(*x, now);
+  x->presence = stay::gone;
+  drop_if_over(x->session());
 }
 
 void scheduler_state::finish_load(request_tracker& x, timestamp now) {
@@ -453,10 +429,10 @@ void scheduler_state::finish_synchronous_load(request_tracker& x, const open_sto
 }
 
 void scheduler_state::finish_store(store_id id, const open_store& done, timestamp now) {
-  const auto i = sessions_.find(done.session);
-  if (i == sessions_.end())
+  auto* known = sessions_.find(done.session);
+  if (known == nullptr)
     return;
-  auto& x = *i->second;
+  auto& x = *known;
   if (done.load)
     return finish_synchronous_load(x, done, now);
   x.stored(done.first_page, done.stored);
@@ -466,11 +442,11 @@ void scheduler_state::finish_store(store_id id, const open_store& done, timestam
 }
 
 void scheduler_state::drop_if_over(session_id session) {
-  const auto i = sessions_.find(session);
-  if (i == sessions_.end() || i->second->presence != stay::gone || i->second->reports_missing() > 0)
+  auto* x = sessions_.find(session);
+  if (x == nullptr || x->presence != stay::gone || x->reports_missing() > 0)
     return;
-  release_leases(*i->second);
-  sessions_.erase(i);
+  release_leases(*x);
+  sessions_.drop(session);
   if (sessions_.empty())
     end_all_reads_ahead(); // no request computes, and the next step may be late
 }
@@ -478,7 +454,7 @@ void scheduler_state::drop_if_over(session_id session) {
 bool scheduler_state::reset_cache() {
   ++epoch_;
   end_all_reads_ahead();
-  for (auto& [session, x] : sessions_) {
+  for (const auto& [session, x] : sessions_) {
     x->abandon();
     if (x->current_phase() == request_tracker::phase::asking)
       release_leases(*x);

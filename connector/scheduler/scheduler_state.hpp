@@ -8,12 +8,11 @@
 #include "connector/scheduler/load_pace.hpp"
 #include "connector/scheduler/request_tracker.hpp"
 #include "connector/scheduler/scheduler_rules.hpp"
+#include "connector/scheduler/session_table.hpp"
 #include "connector/types.hpp"
 
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,40 +22,12 @@
 
 namespace troupe::connector {
 
-struct scheduler_options {
+struct scheduler_options : scheduler_limits {
   namespace_id ns;
   /// The source of keys, and the tokens of one key.
   key_chain_options keys;
-  /// The number of workers that report, and of those that save.
-  std::uint32_t workers = 1;
-  std::uint32_t writers = 1;
-  /// The most keys in one lookup; a longer prefix is looked up in parts.
-  std::uint32_t lookup_keys_max = 4096;
-  /// The most lookups in progress; further requests wait.
-  std::uint32_t lookups_max = 256;
-  /// The most requests of the engine at which a new request is looked up on arrival: a long queue would lease much of
-  /// the cache long before it is used. Other requests are looked up when the engine asks.
-  std::size_t early_lookups_max = 512;
-  /// How long found pages stay leased; looked up again when that has nearly expired.
-  duration lease = std::chrono::seconds(30);
-  /// A request is computed when this number of its lookups in a row were answered so late that their leases had nearly
-  /// expired. Otherwise it could wait forever.
-  std::uint32_t lookups_missed_max = 3;
-  /// The time without an answer after which a lookup counts as a miss.
-  duration lookup_patience = std::chrono::seconds(5);
-  /// The most attempts to save a page while its request lives.
-  std::uint32_t store_attempts_max = 3;
-  /// Pages in one store op.
-  std::uint32_t store_pages_max = 4096;
-  event_detail events = event_detail::changes;
-  /// Whether pages with tokens that the model has generated are saved.
-  bool save_generated = true;
   /// The most leases that are held for the node to read pages that are computed because the disk is slow.
   std::size_t reads_ahead_max = 16;
-  /// Hits of fewer tokens are not worth a load.
-  std::uint32_t min_load_tokens = 0;
-  /// The part of a hit on disk that is worth a load.
-  load_pace_options pace{};
   /// Whether loads belong to the step that runs the request.
   bool synchronous_loads = false;
 };
@@ -93,13 +64,9 @@ public:
   /// Whether a synchronous load may have left a wrong content in the block.
   bool is_in_doubt(block_id block) const { return doubtful_.contains(block); }
   /// The state of a request, for tests; null for an unknown one.
-  const request_tracker* find(std::string_view request) const;
+  const request_tracker* find(std::string_view request) const { return sessions_.find(request); }
 
 private:
-  struct name_hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
-  };
   /// The times of a load in progress.
   struct load_times {
     timestamp since;
@@ -136,7 +103,6 @@ private:
     timestamp since;
   };
 
-  request_tracker* tracker(std::string_view request);
   /// Returns the request, which is tracked from now on; null where it is excluded.
   request_tracker* track(const engine_request& request);
   /// Looks up the next keys that were not found yet, if there is room for one more lookup.
@@ -172,11 +138,7 @@ private:
   std::uint64_t epoch_ = 0;
   load_pace pace_;
   std::uint64_t passed_over_tokens_ = 0;
-  std::unordered_map<session_id, std::unique_ptr<request_tracker>> sessions_;
-  /// Requests that the engine has.
-  std::unordered_map<std::string, request_tracker*, name_hash, std::equal_to<>> by_name_;
-  /// Finished requests whose blocks the engine keeps until they are named.
-  std::unordered_map<std::string, session_id, name_hash, std::equal_to<>> leaving_;
+  session_table<request_tracker> sessions_;
   std::unordered_map<std::uint64_t, session_id> lookups_;
   /// In the order of sending; answered ones are skipped.
   std::deque<open_lookup> lookup_order_;
@@ -193,7 +155,6 @@ private:
   std::vector<session_id> preempted_;
   event_log events_;
   std::vector<scheduler_effect> outbox_;
-  session_id last_session_ = 0;
   store_id last_store_ = 0;
   std::uint64_t last_lookup_ = 0;
 };
