@@ -4,7 +4,6 @@
 #include "config/schema.hpp"
 
 #include <algorithm>
-#include <type_traits>
 
 namespace troupe::config {
 
@@ -48,21 +47,10 @@ public:
     const auto* known = node_.find(key);
     const auto fallback = known == nullptr || known->is_required ? "required" : "default: " + known->fallback;
     comment((known == nullptr || known->type.empty() ? "" : known->type + "; ") + fallback);
-    if constexpr (std::is_same_v<T, std::optional<std::filesystem::path>>) {
-      if (value)
-        member(key) += write(kind, value->generic_string());
-      else
-        leave_out(key);
-    } else if constexpr (std::is_same_v<T, std::optional<std::uint32_t>>) {
-      if (value)
-        member(key) += write(kind, *value);
-      else
-        leave_out(key);
-    } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
-      member(key) += write(kind, value.generic_string());
-    } else {
-      member(key) += write(kind, value);
-    }
+    if (const auto text = write_value(kind, value))
+      member(key) += *text;
+    else
+      comment("\"" + std::string(key) + "\": not set");
   }
 
   template <class T, class Kind>
@@ -126,8 +114,6 @@ private:
     }
     end_line();
   }
-
-  void leave_out(std::string_view key) { comment("\"" + std::string(key) + "\": not set"); }
 
   std::string& member(std::string_view key) {
     out_ += first_ ? "" : ",";

@@ -6,6 +6,8 @@
 #include <tl/expected.hpp>
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -105,6 +107,20 @@ std::string write(const time_span& kind, duration x);
 std::string write(const fraction& kind, double x);
 std::string write(const choice& kind, std::string_view x);
 std::string write(const text& kind, std::string_view x);
+
+/// The value of a key, which may be a path or not set: as JSON text, or none.
+template <class Kind, class T>
+std::optional<std::string> write_value(const Kind& kind, const T& value) {
+  return write(kind, value);
+}
+template <class Kind>
+std::optional<std::string> write_value(const Kind& kind, const std::filesystem::path& value) {
+  return write(kind, value.generic_string());
+}
+template <class Kind, class T>
+std::optional<std::string> write_value(const Kind& kind, const std::optional<T>& value) {
+  return value ? write_value(kind, *value) : std::nullopt;
+}
 
 /// As in the documentation: "whole number, 1 to 256".
 std::string type_of(const flag& kind);

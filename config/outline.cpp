@@ -21,7 +21,7 @@ public:
     auto& x = add(key, outline_node::shape::value, meaning);
     x.type = type_of(kind);
     x.is_text = std::is_same_v<Kind, text> || std::is_same_v<Kind, choice>;
-    x.fallback = fallback(value, kind);
+    x.fallback = write_value(kind, value).value_or("not set");
   }
 
   template <class T, class Kind>
@@ -53,23 +53,6 @@ private:
     x.form = form;
     x.meaning = meaning;
     return x;
-  }
-
-  template <class T, class Kind>
-  static std::string fallback(const T& value, const Kind& kind) {
-    return write(kind, value);
-  }
-
-  static std::string fallback(const std::filesystem::path& value, const text& kind) {
-    return write(kind, value.generic_string());
-  }
-
-  static std::string fallback(const std::optional<std::filesystem::path>& value, const text& kind) {
-    return value ? fallback(*value, kind) : "not set";
-  }
-
-  static std::string fallback(const std::optional<std::uint32_t>& value, const whole& kind) {
-    return value ? write(kind, *value) : "not set";
   }
 
   outline_node& node_;

@@ -1,8 +1,6 @@
 #include "config/node_config.hpp"
 #include "config/schema.hpp"
 
-#include <type_traits>
-
 namespace troupe::config {
 
 namespace {
@@ -14,17 +12,8 @@ public:
 
   template <class T, class Kind>
   void field(std::string_view key, const T& value, const Kind& kind, std::string_view) {
-    if constexpr (std::is_same_v<T, std::optional<std::filesystem::path>>) {
-      if (value)
-        member(key) += write(kind, value->generic_string());
-    } else if constexpr (std::is_same_v<T, std::optional<std::uint32_t>>) {
-      if (value)
-        member(key) += write(kind, *value);
-    } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
-      member(key) += write(kind, value.generic_string());
-    } else {
-      member(key) += write(kind, value);
-    }
+    if (const auto text = write_value(kind, value))
+      member(key) += *text;
   }
 
   template <class T, class Kind>
