@@ -2,6 +2,7 @@
 
 #include "base/nearest_name.hpp"
 #include "base/page_limits.hpp"
+#include "base/parse_number.hpp"
 #include "cli/node_access.hpp"
 #include "cli/output.hpp"
 #include "cli/version.hpp"
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <iostream>
 #include <limits>
@@ -36,10 +36,8 @@ CLI::Validator whole_number(std::uint64_t least = 0, std::uint64_t most = std::n
   const auto is_bounded = most != std::numeric_limits<std::uint64_t>::max();
   const auto range = is_bounded ? " from " + std::to_string(least) + " to " + std::to_string(most) : std::string();
   return {[=](std::string& text) -> std::string {
-            std::uint64_t value = 0;
-            const auto* end = text.data() + text.size();
-            const auto [stop, failure] = std::from_chars(text.data(), end, value);
-            const auto good = failure == std::errc{} && stop == end && value >= least && value <= most;
+            const auto value = parse_number(text);
+            const auto good = value && *value >= least && *value <= most;
             return good ? std::string() : "expected a whole number" + range + ", got '" + text + "'";
           },
           is_bounded ? std::to_string(least) + " to " + std::to_string(most) : std::string()};

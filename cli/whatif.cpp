@@ -1,4 +1,5 @@
 #include "actors/node/supervisor/trace_file.hpp"
+#include "base/parse_number.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "cli/progress.hpp"
@@ -6,7 +7,6 @@
 #include "offline/what_if.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -36,10 +36,10 @@ std::vector<std::string> at_commas(std::string_view text) {
 std::optional<std::vector<std::uint64_t>> numbers_in(std::string_view text) {
   std::vector<std::uint64_t> out;
   for (const auto& word : at_commas(text)) {
-    const auto* end = word.data() + word.size();
-    const auto [stop, failure] = std::from_chars(word.data(), end, out.emplace_back());
-    if (failure != std::errc{} || stop != end)
+    const auto number = parse_number(word);
+    if (!number)
       return std::nullopt;
+    out.push_back(*number);
   }
   return out;
 }

@@ -1,7 +1,8 @@
 #include "http_client/endpoint.hpp"
 
+#include "base/parse_number.hpp"
+
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 
 namespace troupe::client_detail {
@@ -9,9 +10,7 @@ namespace troupe::client_detail {
 namespace {
 
 bool is_port(std::string_view text) {
-  std::uint16_t port = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return failure == std::errc{} && end == text.data() + text.size() && port != 0;
+  return parse_number<std::uint16_t>(text).value_or(0) != 0;
 }
 
 /// Whether the character may appear in a request line.

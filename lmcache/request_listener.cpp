@@ -5,6 +5,7 @@
 #include "base/event_signal.hpp"
 #include "base/log.hpp"
 #include "base/log_limit.hpp"
+#include "base/parse_number.hpp"
 #include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
 #include "base/zmq_socket.hpp"
@@ -14,7 +15,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -66,12 +66,7 @@ constexpr const char* admission_domain = "lmcache";
 /// if it was not admitted.
 std::optional<connection_moment> admission_of(zmq::frame& message) {
   const char* const text = message.property("User-Id");
-  if (text == nullptr)
-    return std::nullopt;
-  const auto* const end = text + std::strlen(text);
-  connection_moment out = 0;
-  const auto [at, code] = std::from_chars(text, end, out);
-  return code == std::errc{} && at == end ? std::optional(out) : std::nullopt;
+  return text == nullptr ? std::nullopt : parse_number<connection_moment>(text);
 }
 
 tl::unexpected<error> zmq_error(const std::string& what) {

@@ -1,11 +1,11 @@
 #include "store/epoch_file.hpp"
 
 #include "base/hex.hpp"
+#include "base/parse_number.hpp"
 #include "base/unique_descriptor.hpp"
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <fcntl.h>
 #include <string>
 #include <string_view>
@@ -66,12 +66,8 @@ result<std::optional<incarnation_number>> read_epoch(const fs::path& data_direct
   const std::string_view text(bytes.data(), static_cast<std::size_t>(got));
   if (text.size() != file_bytes || !text.starts_with(epoch_title) || !text.ends_with('\n'))
     return std::nullopt;
-  const auto number = text.substr(epoch_title.size(), digits);
-  incarnation_number epoch = 0;
-  const auto read = std::from_chars(number.data(), number.data() + number.size(), epoch, 16);
-  if (read.ec != std::errc{} || read.ptr != number.data() + number.size() || epoch == 0)
-    return std::nullopt;
-  return epoch;
+  const auto epoch = parse_number<incarnation_number>(text.substr(epoch_title.size(), digits), 16);
+  return epoch == incarnation_number{0} ? std::nullopt : epoch;
 }
 
 result<void> write_epoch(const fs::path& data_directory, incarnation_number epoch, const write_gate& gate) {

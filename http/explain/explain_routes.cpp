@@ -1,7 +1,8 @@
 #include "http/explain/explain_routes.hpp"
 
+#include "base/parse_number.hpp"
+
 #include <array>
-#include <charconv>
 #include <string>
 #include <utility>
 
@@ -25,8 +26,8 @@ result<question> question_of(const request& r) {
                                           "0123456789abcdef-2a");
   }
   if (const auto last = r.query("last")) {
-    const auto [end, code] = std::from_chars(last->data(), last->data() + last->size(), out.last);
-    if (code != std::errc() || end != last->data() + last->size() || out.last == 0 || out.last > last_most)
+    out.last = parse_number<std::size_t>(*last).value_or(0);
+    if (out.last == 0 || out.last > last_most)
       return fail(errc::invalid_argument, "last: expected a number from 1 to " + std::to_string(last_most));
   }
   return out;

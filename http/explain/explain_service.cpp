@@ -1,10 +1,10 @@
 #include "http/explain/explain_service.hpp"
 
 #include "actors/support/gather.hpp"
+#include "base/parse_number.hpp"
 #include "http/server/json_members.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <map>
 #include <utility>
@@ -17,10 +17,7 @@ namespace {
 constexpr std::size_t parts_per_lookup = 4;
 
 std::optional<owner_id> owner_of(std::string_view text) {
-  owner_id out = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out, 16);
-  return text.size() == 16 && code == std::errc() && end == text.data() + text.size() ? std::optional(out)
-                                                                                      : std::nullopt;
+  return text.size() == 16 ? parse_number<owner_id>(text, 16) : std::nullopt;
 }
 
 } // namespace

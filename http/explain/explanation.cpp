@@ -1,7 +1,8 @@
 #include "http/explain/explanation.hpp"
 
+#include "base/parse_number.hpp"
+
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -251,14 +252,9 @@ std::optional<ticket> ticket_of(std::string_view id) {
   const auto dash = id.find('-');
   if (dash == std::string_view::npos)
     return std::nullopt;
-  ticket out;
-  const auto read = [](std::string_view text, std::uint64_t& to) {
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), to, 16);
-    return code == std::errc() && end == text.data() + text.size();
-  };
-  if (!read(id.substr(0, dash), out.owner) || !read(id.substr(dash + 1), out.sequence))
-    return std::nullopt;
-  return out;
+  const auto owner = parse_number<owner_id>(id.substr(0, dash), 16);
+  const auto sequence = parse_number(id.substr(dash + 1), 16);
+  return owner && sequence ? std::optional(ticket{*owner, *sequence}) : std::nullopt;
 }
 
 } // namespace troupe::http::explain

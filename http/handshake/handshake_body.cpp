@@ -2,12 +2,12 @@
 
 #include "base/base64.hpp"
 #include "base/error.hpp"
+#include "base/parse_number.hpp"
 #include "base/text_parts.hpp"
 #include "config/units.hpp"
 #include "http/server/json_text.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <limits>
 #include <utility>
@@ -22,13 +22,6 @@ tl::unexpected<rejection> refuse(std::string detail) {
   return tl::unexpected(rejection{status::unprocessable_content, std::move(detail)});
 }
 
-template <class T>
-std::optional<T> number_from(std::string_view text) {
-  T out{};
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return code == std::errc{} && end == text.data() + text.size() ? std::optional(out) : std::nullopt;
-}
-
 /// Reads parameters one after the other, and keeps the first error.
 class parameters {
 public:
@@ -38,7 +31,7 @@ public:
   T number(std::optional<std::string_view> text, std::string_view name, T otherwise) {
     if (!text)
       return otherwise;
-    const auto x = number_from<T>(*text);
+    const auto x = parse_number<T>(*text);
     if (!x)
       note(name, "must be a whole number below 2^" + std::to_string(std::numeric_limits<T>::digits), *text);
     return x.value_or(otherwise);

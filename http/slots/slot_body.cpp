@@ -1,10 +1,10 @@
 #include "http/slots/slot_body.hpp"
 
+#include "base/parse_number.hpp"
 #include "http/server/json_text.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -93,12 +93,11 @@ accepted<void> for_each(const json_list& list, Read read) {
 } // namespace
 
 accepted<rank_number> rank_from_text(std::string_view text) {
-  std::uint64_t rank = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  const auto rank = parse_number(text);
   const bool is_canonical = text == "0" || (!text.empty() && text.front() != '0');
-  if (failure != std::errc{} || end != text.data() + text.size() || !is_canonical || rank > most_rank)
+  if (!rank || !is_canonical || *rank > most_rank)
     return unprocessable("rank: expected a whole number, 0 to " + std::to_string(most_rank));
-  return static_cast<rank_number>(rank);
+  return static_cast<rank_number>(*rank);
 }
 
 accepted<rank_number> rank_member(const simdjson::dom::object& body) {

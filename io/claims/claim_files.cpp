@@ -1,12 +1,12 @@
 #include "io/claims/claim_files.hpp"
 
 #include "base/digest.hpp"
+#include "base/parse_number.hpp"
 #include "base/unique_descriptor.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <dirent.h>
 #include <fcntl.h>
@@ -38,11 +38,8 @@ tl::unexpected<error> claim_failed(int code, const char* verb, const fs::path& p
 }
 
 std::optional<claim_number> number_of(std::string_view name) {
-  claim_number out = 0;
-  const auto read = std::from_chars(name.data(), name.data() + name.size(), out);
-  if (read.ec != std::errc{} || read.ptr != name.data() + name.size() || out == 0)
-    return std::nullopt;
-  return out;
+  const auto out = parse_number<claim_number>(name);
+  return out == claim_number{0} ? std::nullopt : out;
 }
 
 /// Empty where the directory does not exist.

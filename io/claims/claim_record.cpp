@@ -1,9 +1,9 @@
 #include "io/claims/claim_record.hpp"
 
 #include "base/digest.hpp"
+#include "base/parse_number.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 #include <string_view>
 
@@ -52,13 +52,7 @@ std::optional<std::string_view> take_line(std::string_view& text, std::string_vi
 
 std::optional<std::uint64_t> take_number(std::string_view& text, std::string_view name) {
   const auto value = take_line(text, name);
-  std::uint64_t out = 0;
-  if (!value)
-    return std::nullopt;
-  const auto read = std::from_chars(value->data(), value->data() + value->size(), out);
-  if (read.ec != std::errc{} || read.ptr != value->data() + value->size())
-    return std::nullopt;
-  return out;
+  return value ? parse_number(*value) : std::nullopt;
 }
 
 template <class Enum>

@@ -1,8 +1,8 @@
 #include "actors/client/link/node_address.hpp"
 
+#include "base/parse_number.hpp"
 #include "base/tcp_connect.hpp"
 
-#include <charconv>
 #include <filesystem>
 #include <system_error>
 
@@ -17,9 +17,8 @@ bool read_endpoint(const std::string& text, node_address& out) {
   out.host = text.substr(0, colon);
   if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']')
     out.host = out.host.substr(1, out.host.size() - 2);
-  const auto* const last = text.data() + text.size();
-  const auto [end, failure] = std::from_chars(text.data() + colon + 1, last, out.port);
-  return failure == std::errc{} && end == last && out.port != 0;
+  out.port = parse_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+  return out.port != 0;
 }
 
 } // namespace

@@ -1,12 +1,12 @@
 #include "actors/cluster/etcd/etcd_protocol.hpp"
 
 #include "base/base64.hpp"
+#include "base/parse_number.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -34,16 +34,6 @@ std::string end_of(std::string prefix) {
   return prefix;
 }
 
-template <class T>
-std::optional<T> number_of(std::string_view text) {
-  T out = 0;
-  const auto* const last = text.data() + text.size();
-  const auto [end, failure] = std::from_chars(text.data(), last, out);
-  if (text.empty() || failure != std::errc{} || end != last)
-    return std::nullopt;
-  return out;
-}
-
 /// 0 where it is left out; empty where it is not a number, or is negative, which etcd's never are.
 std::optional<std::int64_t> number_at(const json& x, const char* key) {
   const auto found = x.find(key);
@@ -52,7 +42,7 @@ std::optional<std::int64_t> number_at(const json& x, const char* key) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max();
   std::optional<std::int64_t> out;
   if (found->is_string())
-    out = number_of<std::int64_t>(found->get_ref<const std::string&>());
+    out = parse_number<std::int64_t>(found->get_ref<const std::string&>());
   else if (found->is_number_unsigned() && found->get<std::uint64_t>() <= static_cast<std::uint64_t>(most))
     out = found->get<std::int64_t>();
   return out && *out >= 0 ? out : std::nullopt;
@@ -340,7 +330,7 @@ result<listed_node> read_listed(std::string_view value) {
   if (!x.is_object())
     return wrong();
   listed_node out{text_at(x, "node"), 0};
-  const auto incarnation = number_of<std::uint64_t>(text_at(x, "incarnation"));
+  const auto incarnation = parse_number(text_at(x, "incarnation"));
   if (out.node.empty() || out.node.size() > max_node_name || !incarnation || *incarnation == 0)
     return wrong();
   out.incarnation = *incarnation;
@@ -354,7 +344,7 @@ bool is_listed_address(std::string_view x) {
     return false;
   auto host = x.substr(0, colon);
   const auto port = x.substr(colon + 1);
-  const auto number = number_of<std::uint16_t>(port);
+  const auto number = parse_number<std::uint16_t>(port);
   if (!number || *number == 0 || port.front() == '0')
     return false;
   const bool in_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
