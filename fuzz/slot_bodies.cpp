@@ -77,7 +77,7 @@ int read_slot_bodies(std::string_view text) {
   if (const auto x = http::sglang::read_keys(body, rules); count(x, accepted))
     check(x->keys);
   if (const auto x = http::sglang::read_clear(body); count(x, accepted))
-    demand(http::slots::checked_name(*x).has_value(), "a namespace without a name");
+    demand(http::slots::checked_name(x->ns).has_value(), "a namespace without a name");
 
   if (const auto x = http::slots::rank_from_text(text); count(x, accepted))
     demand(std::to_string(*x) == text, "a rank in another notation");

@@ -42,60 +42,45 @@ public:
   }
 
   void allocate(const request& r, responder reply) const {
-    const auto ns = namespace_of(r);
-    auto wanted = read_allocate(r.body(), rules_);
-    if (!ns || !wanted)
-      return refuse(std::move(reply), !ns ? ns.error() : wanted.error());
-    auto& pages = wanted->wanted;
-    auto keys = std::move(pages.keys);
-    auto parents = std::move(pages.parents);
-    service_->allocate((*ns)->id, wanted->rank, options_.reservation_deadline, std::move(keys), std::move(parents),
-                       [to = share(std::move(reply)), ns = *ns, rank = wanted->rank, text = std::move(pages.text),
-                        ends = std::move(pages.text_ends)](result<std::vector<location>> given) {
-                         if (!given)
-                           return slots::fail_call(to, given.error(), ns, rank);
-                         std::move(*to).send(response::json(allocated(rank, text, ends, *given)));
-                       });
+    with_body(r, std::move(reply), read_allocate(r.body(), rules_), [&](const auto& ns, const auto& to, auto body) {
+      auto& pages = body.wanted;
+      service_->allocate(
+          ns->id, body.rank, options_.reservation_deadline, std::move(pages.keys), std::move(pages.parents),
+          slots::answer({to, ns, body.rank}, [rank = body.rank, text = std::move(pages.text),
+                                              ends = std::move(pages.text_ends)](const std::vector<location>& given) {
+            return response::json(allocated(rank, text, ends, given));
+          }));
+    });
   }
 
   void confirm(const request& r, responder reply) const {
-    const auto ns = namespace_of(r);
-    auto done = read_confirm(r.body(), rules_);
-    if (!ns || !done)
-      return refuse(std::move(reply), !ns ? ns.error() : done.error());
-    slots::finish_writing(service_, *ns, done->rank, std::move(done->pages), refused_, share(std::move(reply)));
+    with_body(r, std::move(reply), read_confirm(r.body(), rules_), [&](const auto& ns, const auto& to, auto body) {
+      slots::finish_writing(service_, {to, ns, body.rank}, std::move(body.pages), refused_);
+    });
   }
 
   void exists(const request& r, responder reply) const {
-    const auto ns = namespace_of(r);
-    auto keys = read_exists(r.body(), rules_);
-    if (!ns || !keys)
-      return refuse(std::move(reply), !ns ? ns.error() : keys.error());
-    const auto count = keys->size();
-    service_->exists((*ns)->id, all_ranks, std::move(*keys),
-                     [to = share(std::move(reply)), count](result<std::vector<std::uint8_t>> codes) {
-                       // Before the first rank initializes, the namespace does not exist and has no keys.
-                       if (!codes && codes.error().code == errc::unknown_namespace)
-                         codes = std::vector(count, static_cast<std::uint8_t>(errc::not_found));
-                       if (!codes)
-                         return std::move(*to).fail(codes.error());
-                       std::move(*to).send(response::json(existing(*codes)));
-                     });
+    with_body(r, std::move(reply), read_exists(r.body(), rules_), [&](const auto& ns, const auto& to, auto keys) {
+      const auto count = keys.size();
+      service_->exists(ns->id, all_ranks, std::move(keys), [to, count](result<std::vector<std::uint8_t>> codes) {
+        // Before the first rank initializes, the namespace does not exist and has no keys.
+        if (!codes && codes.error().code == errc::unknown_namespace)
+          codes = std::vector(count, static_cast<std::uint8_t>(errc::not_found));
+        if (!codes)
+          return std::move(*to).fail(codes.error());
+        std::move(*to).send(response::json(existing(*codes)));
+      });
+    });
   }
 
   void locate(const request& r, responder reply) const {
-    const auto ns = namespace_of(r);
-    auto wanted = read_locate(r.body(), rules_);
-    if (!ns || !wanted)
-      return refuse(std::move(reply), !ns ? ns.error() : wanted.error());
-    service_->protect(
-        (*ns)->id, wanted->rank, true, options_.protect_for, options_.limits.readers_share_of(*r.who()),
-        std::move(wanted->keys),
-        [to = share(std::move(reply)), ns = *ns, rank = wanted->rank](result<std::vector<location>> found) {
-          if (!found)
-            return slots::fail_call(to, found.error(), ns, rank);
-          std::move(*to).send(response::json(located(*found)));
-        });
+    with_body(r, std::move(reply), read_locate(r.body(), rules_), [&](const auto& ns, const auto& to, auto body) {
+      service_->protect(ns->id, body.rank, true, options_.protect_for, options_.limits.readers_share_of(*r.who()),
+                        std::move(body.keys),
+                        slots::answer({to, ns, body.rank}, [](const std::vector<location>& found) {
+                          return response::json(located(found));
+                        }));
+    });
   }
 
   void clear(const request& r, responder reply) const {
@@ -111,6 +96,15 @@ public:
 
 private:
   static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
+
+  /// Passes the namespace, the responder and the body to `then`, or rejects the request.
+  template <class Body, class Then>
+  void with_body(const request& r, responder reply, accepted<Body> body, Then then) const {
+    const auto ns = namespace_of(r);
+    if (!ns || !body)
+      return refuse(std::move(reply), !ns ? ns.error() : body.error());
+    then(*ns, share(std::move(reply)), std::move(*body));
+  }
 
   accepted<slots::namespace_ptr> namespace_of(const request& r, bool makes = false) const {
     auto ns = default_namespace_;
@@ -173,19 +167,15 @@ private:
 } // namespace
 
 void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options) {
-  const auto shared = std::make_shared<const api>(std::move(service), options);
-  using call = void (api::*)(const request&, responder) const;
-  const auto add = [&](std::string_view path, std::string name, role needs, call what) {
-    const auto handle = [shared, what](const request& r, responder reply) { ((*shared).*what)(r, std::move(reply)); };
-    routes.add(method::post, path, {name, needs, handle, 0});
-    routes.add(method::post, "/hf3fs/{namespace}" + std::string{path}, {std::move(name), needs, handle, 0});
-  };
-  add("/rank/{rank}/initialize", "hf3fs_initialize", role::write, &api::initialize);
-  add("/keys/batch_allocate", "hf3fs_batch_allocate", role::write, &api::allocate);
-  add("/keys/confirm_write", "hf3fs_confirm_write", role::write, &api::confirm);
-  add("/keys/batch_exists", "hf3fs_batch_exists", role::read, &api::exists);
-  add("/keys/get_locations", "hf3fs_get_locations", role::read, &api::locate);
-  add("/clear", "hf3fs_clear", role::admin, &api::clear);
+  slots::add_slot_routes<api>(routes, "/hf3fs", std::make_shared<const api>(std::move(service), options),
+                              {
+                                  {"/rank/{rank}/initialize", "hf3fs_initialize", role::write, &api::initialize},
+                                  {"/keys/batch_allocate", "hf3fs_batch_allocate", role::write, &api::allocate},
+                                  {"/keys/confirm_write", "hf3fs_confirm_write", role::write, &api::confirm},
+                                  {"/keys/batch_exists", "hf3fs_batch_exists", role::read, &api::exists},
+                                  {"/keys/get_locations", "hf3fs_get_locations", role::read, &api::locate},
+                                  {"/clear", "hf3fs_clear", role::admin, &api::clear},
+                              });
 }
 
 } // namespace troupe::http::hf3fs

@@ -6,6 +6,7 @@
 #include "http/slots/slot_calls.hpp"
 
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,125 +22,85 @@ public:
         default_namespace_(slots::make_namespace(options.prefix + std::string{default_namespace}, 0)) {}
 
   void initialize(const request& r, responder reply) const {
-    const auto rank = slots::rank_from_text(r.path("rank"));
-    const auto wanted = read_initialize(r.body());
-    if (!rank || !wanted)
-      return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto ns = namespace_of(r, wanted->ns, true);
-    if (!ns)
-      return refuse(std::move(reply), ns.error());
-    slots::register_rank(service_, *ns, *rank, wanted->pages, {options_.max_namespaces, options_.prefix},
-                         [to = share(std::move(reply))](result<void> done) {
-                           if (!done)
-                             return slots::fail_initialize(to, done.error());
-                           std::move(*to).send(response::no_content());
-                         });
+    with_call(r, std::move(reply), read_initialize(r.body()), [&](const auto& call, const auto& body) {
+      slots::register_rank(service_, call.ns, call.rank, body.pages, {options_.max_namespaces, options_.prefix},
+                           [to = call.to](result<void> done) {
+                             if (!done)
+                               return slots::fail_initialize(to, done.error());
+                             std::move(*to).send(response::no_content());
+                           });
+    });
   }
 
   void exists(const request& r, responder reply) const {
-    const auto rank = slots::rank_from_text(r.path("rank"));
-    auto wanted = read_keys(r.body(), rules_);
-    if (!rank || !wanted)
-      return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto ns = namespace_of(r, wanted->ns);
-    if (!ns)
-      return refuse(std::move(reply), ns.error());
-    service_->exists((*ns)->id, *rank, std::move(wanted->keys),
-                     [to = share(std::move(reply)), ns = *ns, rank = *rank](result<std::vector<std::uint8_t>> codes) {
-                       if (!codes)
-                         return slots::fail_call(to, codes.error(), ns, rank);
-                       std::string out = R"({"exists":)";
-                       slots::append_found(out, *codes);
-                       std::move(*to).send(response::json(out += '}'));
-                     });
+    with_call(r, std::move(reply), read_keys(r.body(), rules_), [&](const auto& call, auto body) {
+      service_->exists(call.ns->id, call.rank, std::move(body.keys),
+                       slots::answer(call, [](const std::vector<std::uint8_t>& codes) {
+                         std::string out = R"({"exists":)";
+                         slots::append_found(out, codes);
+                         return response::json(out += '}');
+                       }));
+    });
   }
 
   void reserve(const request& r, responder reply) const {
-    const auto rank = slots::rank_from_text(r.path("rank"));
-    auto wanted = read_reserve(r.body(), rules_);
-    if (!rank || !wanted)
-      return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto ns = namespace_of(r, wanted->ns);
-    if (!ns)
-      return refuse(std::move(reply), ns.error());
-    auto& pages = wanted->wanted;
-    service_->allocate((*ns)->id, *rank, options_.reservation_deadline, std::move(pages.keys), std::move(pages.parents),
-                       [to = share(std::move(reply)), ns = *ns, rank = *rank,
-                        places = std::move(pages.places)](result<std::vector<location>> given) {
-                         if (!given)
-                           return slots::fail_call(to, given.error(), ns, rank);
-                         std::move(*to).send(response::json(reserved(places, *given)));
-                       });
+    with_call(r, std::move(reply), read_reserve(r.body(), rules_), [&](const auto& call, auto body) {
+      auto& pages = body.wanted;
+      service_->allocate(call.ns->id, call.rank, options_.reservation_deadline, std::move(pages.keys),
+                         std::move(pages.parents),
+                         slots::answer(call, [places = std::move(pages.places)](const std::vector<location>& given) {
+                           return response::json(reserved(places, given));
+                         }));
+    });
   }
 
   void confirm(const request& r, responder reply) const {
-    const auto rank = slots::rank_from_text(r.path("rank"));
-    auto done = read_confirm(r.body(), rules_);
-    if (!rank || !done)
-      return refuse(std::move(reply), !rank ? rank.error() : done.error());
-    const auto ns = namespace_of(r, done->ns);
-    if (!ns)
-      return refuse(std::move(reply), ns.error());
-    slots::finish_writing(service_, *ns, *rank, std::move(done->pages), refused_, share(std::move(reply)));
+    with_call(r, std::move(reply), read_confirm(r.body(), rules_), [&](const auto& call, auto body) {
+      slots::finish_writing(service_, call, std::move(body.pages), refused_);
+    });
   }
 
   void locate(const request& r, responder reply) const {
-    const auto rank = slots::rank_from_text(r.path("rank"));
-    auto wanted = read_keys(r.body(), rules_);
-    if (!rank || !wanted)
-      return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto ns = namespace_of(r, wanted->ns);
-    if (!ns)
-      return refuse(std::move(reply), ns.error());
-    service_->protect((*ns)->id, *rank, false, options_.protect_for, options_.limits.readers_share_of(*r.who()),
-                      std::move(wanted->keys),
-                      [to = share(std::move(reply)), ns = *ns, rank = *rank](result<std::vector<location>> found) {
-                        if (!found)
-                          return slots::fail_call(to, found.error(), ns, rank);
-                        std::string out = R"({"indices":)";
-                        slots::append_slots(out, *found);
-                        std::move(*to).send(response::json(out += '}'));
-                      });
+    with_call(r, std::move(reply), read_keys(r.body(), rules_), [&](const auto& call, auto body) {
+      service_->protect(call.ns->id, call.rank, false, options_.protect_for, options_.limits.readers_share_of(*r.who()),
+                        std::move(body.keys), slots::answer(call, [](const std::vector<location>& found) {
+                          std::string out = R"({"indices":)";
+                          slots::append_slots(out, found);
+                          return response::json(out += '}');
+                        }));
+    });
   }
 
   void erase(const request& r, responder reply) const {
-    const auto rank = slots::rank_from_text(r.path("rank"));
-    auto wanted = read_keys(r.body(), rules_);
-    if (!rank || !wanted)
-      return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto ns = namespace_of(r, wanted->ns);
-    if (!ns)
-      return refuse(std::move(reply), ns.error());
-    service_->erase(
-        (*ns)->id, *rank, std::move(wanted->keys),
-        [to = share(std::move(reply)), ns = *ns, rank = *rank](const result<std::vector<std::uint8_t>>& codes) {
-          if (!codes)
-            return slots::fail_call(to, codes.error(), ns, rank);
-          std::move(*to).send(response::no_content());
-        });
+    with_call(r, std::move(reply), read_keys(r.body(), rules_), [&](const auto& call, auto body) {
+      service_->erase(call.ns->id, call.rank, std::move(body.keys), slots::answer(call, no_content));
+    });
   }
 
   void clear(const request& r, responder reply) const {
-    const auto rank = slots::rank_from_text(r.path("rank"));
-    const auto name = read_clear(r.body());
-    if (!rank || !name)
-      return refuse(std::move(reply), !rank ? rank.error() : name.error());
-    const auto ns = namespace_of(r, *name);
-    if (!ns)
-      return refuse(std::move(reply), ns.error());
-    service_->clear((*ns)->id, *rank,
-                    [to = share(std::move(reply)), ns = *ns, rank = *rank](const result<std::uint64_t>& pages) {
-                      if (!pages)
-                        return slots::fail_call(to, pages.error(), ns, rank);
-                      std::move(*to).send(response::no_content());
-                    });
+    with_call(r, std::move(reply), read_clear(r.body()), [&](const auto& call, const auto&) {
+      service_->clear(call.ns->id, call.rank, slots::answer(call, no_content));
+    });
   }
 
 private:
-  static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
+  /// Passes the call and its body to `then`, or rejects the request.
+  template <class Body, class Then>
+  void with_call(const request& r, responder reply, accepted<Body> body, Then then) const {
+    const auto refuse = [&](const rejection& why) { std::move(reply).send(to_response(why)); };
+    const auto rank = slots::rank_from_text(r.path("rank"));
+    if (!rank || !body)
+      return refuse(!rank ? rank.error() : body.error());
+    const auto ns = namespace_of(r, body->ns, std::is_same_v<Body, initialize_body>);
+    if (!ns)
+      return refuse(ns.error());
+    then(slots::rank_call{share(std::move(reply)), *ns, *rank}, std::move(*body));
+  }
+
+  static constexpr auto no_content = [](const auto&) { return response::no_content(); };
 
   /// The namespace `given` in the body, below the one of the path, if there is one.
-  accepted<slots::namespace_ptr> namespace_of(const request& r, const std::string& given, bool makes = false) const {
+  accepted<slots::namespace_ptr> namespace_of(const request& r, const std::string& given, bool makes) const {
     auto ns = default_namespace_;
     if (const auto base = r.path("namespace"); !base.empty()) {
       const auto name = slots::checked_name(base);
@@ -183,20 +144,17 @@ private:
 } // namespace
 
 void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options) {
-  const auto shared = std::make_shared<const api>(std::move(service), options);
-  using call = void (api::*)(const request&, responder) const;
-  const auto add = [&](std::string_view path, std::string name, role needs, call what) {
-    const auto handle = [shared, what](const request& r, responder reply) { ((*shared).*what)(r, std::move(reply)); };
-    routes.add(method::post, path, {name, needs, handle, 0});
-    routes.add(method::post, "/sglang/{namespace}" + std::string{path}, {std::move(name), needs, handle, 0});
-  };
-  add("/{rank}/initialize", "sglang_initialize", role::write, &api::initialize);
-  add("/{rank}/exists", "sglang_exists", role::read, &api::exists);
-  add("/{rank}/reserve_and_allocate_page_indices", "sglang_reserve", role::write, &api::reserve);
-  add("/{rank}/confirm_write", "sglang_confirm_write", role::write, &api::confirm);
-  add("/{rank}/get_page_indices", "sglang_get_page_indices", role::read, &api::locate);
-  add("/{rank}/delete_keys", "sglang_delete_keys", role::admin, &api::erase);
-  add("/{rank}/clear", "sglang_clear", role::admin, &api::clear);
+  slots::add_slot_routes<api>(
+      routes, "/sglang", std::make_shared<const api>(std::move(service), options),
+      {
+          {"/{rank}/initialize", "sglang_initialize", role::write, &api::initialize},
+          {"/{rank}/exists", "sglang_exists", role::read, &api::exists},
+          {"/{rank}/reserve_and_allocate_page_indices", "sglang_reserve", role::write, &api::reserve},
+          {"/{rank}/confirm_write", "sglang_confirm_write", role::write, &api::confirm},
+          {"/{rank}/get_page_indices", "sglang_get_page_indices", role::read, &api::locate},
+          {"/{rank}/delete_keys", "sglang_delete_keys", role::admin, &api::erase},
+          {"/{rank}/clear", "sglang_clear", role::admin, &api::clear},
+      });
 }
 
 } // namespace troupe::http::sglang

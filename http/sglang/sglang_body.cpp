@@ -74,13 +74,13 @@ accepted<keys_body> read_keys(std::string_view text, const slots::body_rules& ru
   return keys_body{std::move(x->ns), std::move(*keys)};
 }
 
-accepted<std::string> read_clear(std::string_view text) {
+accepted<clear_body> read_clear(std::string_view text) {
   if (text.empty())
-    return std::string{default_namespace};
+    return clear_body{std::string{default_namespace}};
   auto x = open(text);
   if (!x)
     return tl::unexpected(x.error());
-  return std::move(x->ns);
+  return clear_body{std::move(x->ns)};
 }
 
 } // namespace troupe::http::sglang

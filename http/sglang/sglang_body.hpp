@@ -39,11 +39,16 @@ struct keys_body {
   std::vector<key_digest> keys;
 };
 
+/// POST /{rank}/clear
+struct clear_body {
+  std::string ns;
+};
+
 accepted<initialize_body> read_initialize(std::string_view body);
 accepted<reserve_body> read_reserve(std::string_view body, const slots::body_rules& rules);
 accepted<confirm_body> read_confirm(std::string_view body, const slots::body_rules& rules);
 accepted<keys_body> read_keys(std::string_view body, const slots::body_rules& rules);
-/// POST /{rank}/clear, whose body is optional: the namespace.
-accepted<std::string> read_clear(std::string_view body);
+/// The body is optional.
+accepted<clear_body> read_clear(std::string_view body);
 
 } // namespace troupe::http::sglang

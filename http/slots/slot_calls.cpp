@@ -75,7 +75,7 @@ void fail_initialize(const shared_responder& to, const error& why) {
   std::move(*to).fail(why);
 }
 
-void fail_call(const shared_responder& to, const error& why, const namespace_ptr& ns, rank_number rank) {
+void rank_call::fail(const error& why) const {
   switch (why.code) {
   case errc::unknown_namespace:
   case errc::out_of_range:
@@ -87,28 +87,28 @@ void fail_call(const shared_responder& to, const error& why, const namespace_ptr
   }
 }
 
-void finish_writing(const service_ptr& service, const namespace_ptr& ns, rank_number rank, written_pages pages,
-                    const std::shared_ptr<refusals>& refused, const shared_responder& to) {
+void finish_writing(const service_ptr& service, const rank_call& call, written_pages pages,
+                    const std::shared_ptr<refusals>& refused) {
   const auto end = [=, impossible = pages.impossible] {
-    refused->note("page numbers of rank " + std::to_string(rank), impossible, errc::out_of_range);
-    std::move(*to).send(response::no_content());
+    refused->note("page numbers of rank " + std::to_string(call.rank), impossible, errc::out_of_range);
+    std::move(*call.to).send(response::no_content());
   };
   const auto release = [=, released = std::make_shared<std::vector<slot_number>>(std::move(pages.released))] {
     if (released->empty())
       return end();
-    service->reclaim(ns->id, rank, std::move(*released), [=](result<std::vector<std::uint8_t>> codes) {
+    service->reclaim(call.ns->id, call.rank, std::move(*released), [=](result<std::vector<std::uint8_t>> codes) {
       if (!codes)
-        return fail_call(to, codes.error(), ns, rank);
-      refused->note("releases of rank " + std::to_string(rank), *codes);
+        return call.fail(codes.error());
+      refused->note("releases of rank " + std::to_string(call.rank), *codes);
       end();
     });
   };
   if (pages.written.empty())
     return release();
-  service->confirm(ns->id, rank, std::move(pages.written), [=](result<std::vector<std::uint8_t>> codes) {
+  service->confirm(call.ns->id, call.rank, std::move(pages.written), [=](result<std::vector<std::uint8_t>> codes) {
     if (!codes)
-      return fail_call(to, codes.error(), ns, rank);
-    refused->note("confirmations of rank " + std::to_string(rank), *codes);
+      return call.fail(codes.error());
+    refused->note("confirmations of rank " + std::to_string(call.rank), *codes);
     release();
   });
 }

@@ -5,16 +5,19 @@
 #include "base/namespace_spec.hpp"
 #include "http/server/request.hpp"
 #include "http/server/response.hpp"
+#include "http/server/router.hpp"
 #include "http/slots/refusals.hpp"
 #include "http/slots/slot_body.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -65,13 +68,52 @@ void append_slots(std::string& out, const std::vector<location>& found);
 /// Answers that a rank could not be registered; with 503 if a retry may help.
 void fail_initialize(const shared_responder& to, const error& why);
 
-/// Answers that the request failed as a whole. 404 for a rank that is not registered: clients retry after 500, 502, 503
-/// or 504, and a retry does not help here. 503 if a retry may help.
-void fail_call(const shared_responder& to, const error& why, const namespace_ptr& ns, rank_number rank);
+/// A request about the pages of a rank, while the registry works on it.
+struct rank_call {
+  shared_responder to;
+  namespace_ptr ns;
+  rank_number rank = 0;
+
+  /// Answers that the request failed as a whole. 404 for a rank that is not registered: clients retry after 500, 502,
+  /// 503 or 504, and a retry does not help here. 503 if a retry may help.
+  void fail(const error& why) const;
+};
+
+/// A callback for the registry's answer, from which `make` makes the response.
+template <class Make>
+auto answer(const rank_call& call, Make make) {
+  return [call, make = std::move(make)](const auto& given) {
+    if (!given)
+      return call.fail(given.error());
+    std::move(*call.to).send(make(*given));
+  };
+}
 
 /// Confirms the written pages, then releases the released ones, and answers 204 when both are done; so a page in both
 /// lists is free at the end. Items that the registry refuses count in `refused`.
-void finish_writing(const service_ptr& service, const namespace_ptr& ns, rank_number rank, written_pages pages,
-                    const std::shared_ptr<refusals>& refused, const shared_responder& to);
+void finish_writing(const service_ptr& service, const rank_call& call, written_pages pages,
+                    const std::shared_ptr<refusals>& refused);
+
+/// A call of a protocol, and the function of its `Api` that handles it.
+template <class Api>
+struct slot_route {
+  std::string_view path;
+  std::string name;
+  role needs;
+  void (Api::*handle)(const request&, responder) const;
+};
+
+/// Adds each call twice: in the namespace of the config, and below `protocol` ("/sglang") and the name of another one.
+template <class Api>
+void add_slot_routes(router& routes, const std::string& protocol, const std::shared_ptr<const Api>& shared,
+                     std::initializer_list<slot_route<Api>> calls) {
+  for (const auto& call : calls) {
+    const auto handle = [shared, what = call.handle](const request& r, responder reply) {
+      ((*shared).*what)(r, std::move(reply));
+    };
+    routes.add(method::post, call.path, {call.name, call.needs, handle, 0});
+    routes.add(method::post, protocol + "/{namespace}" + std::string{call.path}, {call.name, call.needs, handle, 0});
+  }
+}
 
 } // namespace troupe::http::slots

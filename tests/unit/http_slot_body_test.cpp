@@ -164,10 +164,10 @@ TEST_CASE("A rank in a path is a plain number", "[http][slots]") {
 }
 
 TEST_CASE("The SGLang namespace is kv unless the body names another", "[http][slots]") {
-  CHECK(sglang::read_clear(padded{""}).value() == "kv");
-  CHECK(sglang::read_clear(padded{"{}"}).value() == "kv");
-  CHECK(sglang::read_clear(padded{R"({"namespace":null})"}).value() == "kv");
-  CHECK(sglang::read_clear(padded{R"({"namespace":"mamba"})"}).value() == "mamba");
+  CHECK(sglang::read_clear(padded{""}).value().ns == "kv");
+  CHECK(sglang::read_clear(padded{"{}"}).value().ns == "kv");
+  CHECK(sglang::read_clear(padded{R"({"namespace":null})"}).value().ns == "kv");
+  CHECK(sglang::read_clear(padded{R"({"namespace":"mamba"})"}).value().ns == "mamba");
   CHECK_FALSE(sglang::read_clear(padded{R"({"namespace":""})"}));
   CHECK_FALSE(sglang::read_clear(padded{R"({"namespace":")" + std::string(65, 'a') + R"("})"}));
 }
