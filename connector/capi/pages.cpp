@@ -114,12 +114,7 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
                                  const troupe_pages_options* options, const troupe_layer* layers,
                                  std::size_t layer_count, std::uint32_t blocks, troupe_pages** out,
                                  troupe_error* error) {
-  return capi::guarded(error, [&]() -> result<void> {
-    if (out == nullptr)
-      return fail(errc::invalid_argument, "out is NULL");
-    auto core = capi::core_of(connection);
-    if (!core)
-      return tl::unexpected(core.error());
+  return capi::create(connection, out, error, [&](auto& runtime) -> result<std::unique_ptr<troupe_pages>> {
     const auto said = capi::read(options, "options");
     if (!said)
       return tl::unexpected(said.error());
@@ -155,7 +150,7 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
         capi::cache_of(wanted->spec.geometry, 1, wanted->opaque_block_bytes, layers, layer_count, blocks);
     if (!cache)
       return tl::unexpected(cache.error());
-    auto pool = (*core)->runtime->make_page_pool(how, *cache, wanted->spec);
+    auto pool = runtime.make_page_pool(how, *cache, wanted->spec);
     if (!pool)
       return tl::unexpected(pool.error());
     auto made = std::make_unique<troupe_pages>();
@@ -163,11 +158,9 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
     std::array<std::uint8_t, 16> scope{};
     capi::put_digest({id.hi, id.lo}, scope.data());
     std::ranges::copy(std::as_bytes(std::span(scope)), made->scope.begin());
-    made->core = std::move(*core);
     made->pool = std::move(*pool);
     made->key_bytes = key_bytes;
-    *out = made.release();
-    return {};
+    return made;
   });
 }
 

@@ -232,30 +232,29 @@ result<void> troupe_scheduler::read_states(const troupe_step& step) {
   return {};
 }
 
+namespace {
+
+using made_scheduler = result<std::unique_ptr<troupe_scheduler>>;
+
+made_scheduler handle_of(result<std::unique_ptr<connector::scheduler_half>> half, const capi::engine_terms& terms) {
+  if (!half)
+    return tl::unexpected(half.error());
+  auto made = std::make_unique<troupe_scheduler>();
+  made->half = std::move(*half);
+  made->hash_bytes = terms.hash_bytes;
+  made->counts_tokens = terms.options.keys == connector::key_source::engine_hashes;
+  return made;
+}
+
+} // namespace
+
 std::int32_t troupe_scheduler_create_groups(troupe_connection* connection, const troupe_groups* groups,
                                             const troupe_engine* engine, troupe_scheduler** out, troupe_error* error) {
-  return capi::guarded(error, [&]() -> result<void> {
-    if (out == nullptr)
-      return fail(errc::invalid_argument, "out is NULL");
-    auto core = capi::core_of(connection);
-    if (!core)
-      return tl::unexpected(core.error());
-    const auto terms = capi::engine_of(engine);
-    if (!terms)
-      return tl::unexpected(terms.error());
-    auto wanted = capi::groups_of(groups, terms->options);
+  return capi::create(connection, engine, out, error, [&](auto& runtime, const auto& terms) -> made_scheduler {
+    auto wanted = capi::groups_of(groups, terms.options);
     if (!wanted)
       return tl::unexpected(wanted.error());
-    auto half = (*core)->runtime->make_grouped_scheduler_half(terms->options, std::move(wanted->layout));
-    if (!half)
-      return tl::unexpected(half.error());
-    auto made = std::make_unique<troupe_scheduler>();
-    made->core = std::move(*core);
-    made->half = std::move(*half);
-    made->hash_bytes = terms->hash_bytes;
-    made->counts_tokens = terms->options.keys == connector::key_source::engine_hashes;
-    *out = made.release();
-    return {};
+    return handle_of(runtime.make_grouped_scheduler_half(terms.options, std::move(wanted->layout)), terms);
   });
 }
 
@@ -298,29 +297,12 @@ std::int32_t troupe_scheduler_take_holds(troupe_scheduler* scheduler, troupe_blo
 
 std::int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* ns,
                                      const troupe_engine* engine, troupe_scheduler** out, troupe_error* error) {
-  return capi::guarded(error, [&]() -> result<void> {
-    if (out == nullptr)
-      return fail(errc::invalid_argument, "out is NULL");
-    auto core = capi::core_of(connection);
-    if (!core)
-      return tl::unexpected(core.error());
-    const auto terms = capi::engine_of(engine);
-    if (!terms)
-      return tl::unexpected(terms.error());
-    const auto& options = terms->options;
+  return capi::create(connection, engine, out, error, [&](auto& runtime, const auto& terms) -> made_scheduler {
+    const auto& options = terms.options;
     auto wanted = capi::namespace_of(ns, connector::kv_world_size(options.parallel), options.block_tokens);
     if (!wanted)
       return tl::unexpected(wanted.error());
-    auto half = (*core)->runtime->make_scheduler_half(options, wanted->spec);
-    if (!half)
-      return tl::unexpected(half.error());
-    auto made = std::make_unique<troupe_scheduler>();
-    made->core = std::move(*core);
-    made->half = std::move(*half);
-    made->hash_bytes = terms->hash_bytes;
-    made->counts_tokens = options.keys == connector::key_source::engine_hashes;
-    *out = made.release();
-    return {};
+    return handle_of(runtime.make_scheduler_half(options, wanted->spec), terms);
   });
 }
 

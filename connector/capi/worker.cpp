@@ -58,64 +58,52 @@ result<void> troupe_worker::decode(const std::uint8_t* data, std::size_t length)
   return {};
 }
 
+namespace {
+
+using made_worker = result<std::unique_ptr<troupe_worker>>;
+
+std::optional<int> device_of(std::int32_t gpu) {
+  return gpu < 0 ? std::nullopt : std::optional<int>(gpu);
+}
+
+} // namespace
+
 std::int32_t troupe_worker_create(troupe_connection* connection, const troupe_namespace* ns,
                                   const troupe_engine* engine, std::uint32_t worker, std::int32_t gpu,
                                   troupe_worker** out, troupe_error* error) {
-  return capi::guarded(error, [&]() -> result<void> {
-    if (out == nullptr)
-      return fail(errc::invalid_argument, "out is NULL");
-    auto core = capi::core_of(connection);
-    if (!core)
-      return tl::unexpected(core.error());
-    const auto terms = capi::engine_of(engine);
-    if (!terms)
-      return tl::unexpected(terms.error());
-    const auto& options = terms->options;
+  return capi::create(connection, engine, out, error, [&](auto& runtime, const auto& terms) -> made_worker {
+    const auto& options = terms.options;
     auto wanted = capi::namespace_of(ns, connector::kv_world_size(options.parallel), options.block_tokens);
     if (!wanted)
       return tl::unexpected(wanted.error());
-    auto half = (*core)->runtime->make_worker_half(options, worker, gpu < 0 ? std::nullopt : std::optional<int>(gpu),
-                                                   wanted->spec);
+    auto half = runtime.make_worker_half(options, worker, device_of(gpu), wanted->spec);
     if (!half)
       return tl::unexpected(half.error());
     auto made = std::make_unique<troupe_worker>();
-    made->core = std::move(*core);
     made->half = std::move(*half);
     const auto blocks = wanted->spec.geometry.block_tokens / options.block_tokens;
     made->shapes.push_back({std::move(wanted->spec.geometry), blocks, wanted->opaque_block_bytes});
-    *out = made.release();
-    return {};
+    return made;
   });
 }
 
 std::int32_t troupe_worker_create_groups(troupe_connection* connection, const troupe_groups* groups,
                                          const troupe_engine* engine, std::uint32_t worker, std::int32_t gpu,
                                          troupe_worker** out, troupe_error* error) {
-  return capi::guarded(error, [&]() -> result<void> {
-    if (out == nullptr)
-      return fail(errc::invalid_argument, "out is NULL");
-    auto core = capi::core_of(connection);
-    if (!core)
-      return tl::unexpected(core.error());
-    const auto terms = capi::engine_of(engine);
-    if (!terms)
-      return tl::unexpected(terms.error());
-    const auto wanted = capi::groups_of(groups, terms->options);
+  return capi::create(connection, engine, out, error, [&](auto& runtime, const auto& terms) -> made_worker {
+    const auto wanted = capi::groups_of(groups, terms.options);
     if (!wanted)
       return tl::unexpected(wanted.error());
-    auto half = (*core)->runtime->make_grouped_worker_half(terms->options, wanted->layout, worker,
-                                                           gpu < 0 ? std::nullopt : std::optional<int>(gpu));
+    auto half = runtime.make_grouped_worker_half(terms.options, wanted->layout, worker, device_of(gpu));
     if (!half)
       return tl::unexpected(half.error());
     auto made = std::make_unique<troupe_worker>();
-    made->core = std::move(*core);
     made->half = std::move(*half);
     for (std::size_t g = 0; g < wanted->layout.namespaces.size(); ++g) {
       const auto& geometry = wanted->layout.namespaces[g].geometry;
       made->shapes.push_back({geometry, geometry.block_tokens, wanted->opaque_block_bytes[g]});
     }
-    *out = made.release();
-    return {};
+    return made;
   });
 }
 
