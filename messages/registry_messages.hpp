@@ -428,6 +428,15 @@ struct lookup_counts {
   std::uint64_t disk_keys = 0;
   std::uint64_t peer_keys = 0;
 
+  /// Adds the keys. Shards share requests, which therefore are not added.
+  void add_keys(const lookup_counts& x) noexcept {
+    asked_keys += x.asked_keys;
+    found_keys += x.found_keys;
+    memory_keys += x.memory_keys;
+    disk_keys += x.disk_keys;
+    peer_keys += x.peer_keys;
+  }
+
   friend bool operator==(const lookup_counts&, const lookup_counts&) = default;
 };
 

@@ -414,11 +414,7 @@ void add_to(std::vector<namespace_info>& sum, const std::vector<namespace_info>&
     same->evicted_keys += x.evicted_keys;
     same->leases = std::max(same->leases, x.leases);                               // a lease has a part on every shard
     same->lookups.requests = std::max(same->lookups.requests, x.lookups.requests); // as above
-    same->lookups.asked_keys += x.lookups.asked_keys;
-    same->lookups.found_keys += x.lookups.found_keys;
-    same->lookups.memory_keys += x.lookups.memory_keys;
-    same->lookups.disk_keys += x.lookups.disk_keys;
-    same->lookups.peer_keys += x.lookups.peer_keys;
+    same->lookups.add_keys(x.lookups);
     same->reservations = std::max(same->reservations, x.reservations);
     for (std::size_t i = 0; i < std::min(same->ranks.size(), x.ranks.size()); ++i) {
       auto& mine = same->ranks[i];

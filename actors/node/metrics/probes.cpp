@@ -273,11 +273,7 @@ std::map<std::string, namespace_sum> sums_of(std::vector<namespace_info> namespa
     sum.leases += x.leases;
     sum.reservations += x.reservations;
     sum.lookups.requests += x.lookups.requests;
-    sum.lookups.asked_keys += x.lookups.asked_keys;
-    sum.lookups.found_keys += x.lookups.found_keys;
-    sum.lookups.memory_keys += x.lookups.memory_keys;
-    sum.lookups.disk_keys += x.lookups.disk_keys;
-    sum.lookups.peer_keys += x.lookups.peer_keys;
+    sum.lookups.add_keys(x.lookups);
     for (const auto& rank : x.ranks) {
       const bool has_number = has_name && ranks < limits.ranks;
       ranks += has_number ? 1 : 0;
