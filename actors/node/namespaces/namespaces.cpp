@@ -1,6 +1,7 @@
 #include "actors/node/namespaces/namespaces.hpp"
 
 #include "actors/node/allocator/allocator.hpp"
+#include "actors/node/registry/answers.hpp"
 #include "actors/node/registry/key_space.hpp"
 #include "actors/support/gather.hpp"
 #include "base/log.hpp"
@@ -192,10 +193,7 @@ void namespaces::remove_everywhere(const remove_namespace_request& wanted, outco
       gather(options_.shards.size(), held{}, [this, wanted, then = std::move(then)](const result<held>& x) {
         if (x->leases + x->reservations == 0)
           return ask_shards<remove_namespace_request>({wanted}, then);
-        const error busy{errc::busy, "namespace '" + x->name + "' has " + std::to_string(x->leases) + " leases and " +
-                                         std::to_string(x->reservations) +
-                                         " reservations; wait until they end, or end them with --force (?force=true)"};
-        then(std::vector(options_.shards.size(), busy));
+        then(std::vector(options_.shards.size(), namespace_in_use(x->name, x->leases, x->reservations)));
       });
   for (const auto& shard : options_.shards)
     request(shard, caf::infinite, describe_request{wanted.ns})

@@ -212,10 +212,7 @@ result<void> shard_administration::begin_removal(const remove_namespace_request&
   const auto leases = leases_.count_in(number);
   const auto reservations = writes_.count_in(number);
   if (!request.force && leases + reservations > 0)
-    return namespaces_.refuse(
-        {errc::busy, "namespace \"" + ns.spec().name + "\" has " + std::to_string(leases) + " leases and " +
-                         std::to_string(reservations) +
-                         " reservations; wait until they end, or end them with --force (?force=true)"});
+    return namespaces_.refuse(namespace_in_use(ns.spec().name, leases, reservations));
   ns.outbox().change(namespace_removed{request.ns});
   ns.outbox().end_changes();
   leases_.doom_namespace(number);
