@@ -1,5 +1,6 @@
 #include "http/server/host_rule.hpp"
 
+#include "base/text_parts.hpp"
 #include "http/server/text.hpp"
 
 #include <algorithm>
@@ -20,11 +21,6 @@ std::string host_of(std::string_view authority) {
   std::string out{authority};
   std::ranges::transform(out, out.begin(), to_lower);
   return out;
-}
-
-std::string_view trimmed(std::string_view x) {
-  x.remove_prefix(std::min(x.find_first_not_of(' '), x.size()));
-  return x.substr(0, x.find_last_not_of(' ') + 1);
 }
 
 bool is_loopback(std::string_view host) {
