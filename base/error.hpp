@@ -39,7 +39,7 @@ enum class errc : std::uint8_t {
   corrupt,
   /// The operating system reported an error.
   io_error,
-  /// The disk is full.
+  /// The disk is full, or this node may not write there until its claim is valid again: a retry may help.
   no_space,
   /// A deadline passed.
   timeout,

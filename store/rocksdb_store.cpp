@@ -374,7 +374,8 @@ private:
     return {};
   }
 
-  // Checked before RocksDB fails: a refused call was not attempted, and needs no reopening.
+  // Checked before RocksDB fails: a refused call was not attempted, and needs no reopening. Like a full disk, a claim
+  // that has run out is no failure of the store: writes wait until it is valid again.
   result<void> may_write() const {
     return wanted_.gate->check("write to the metadata store in '" + directory_.path().string() + "'", errc::no_space);
   }
