@@ -48,16 +48,19 @@ operation_table::index operation_table::start_next(queue_name of) noexcept {
   unlink(i);
   rows_[i].state = state::running;
   ++queue(of).running;
+  queue(of).running_bytes += rows_[i].what.length;
   return i;
 }
 
 void operation_table::remove(index i) {
   auto& r = rows_[i];
   assert(r.state != state::free);
-  if (r.state == state::waiting)
+  if (r.state == state::waiting) {
     unlink(i);
-  else
+  } else {
     --queue(r.queue).running;
+    queue(r.queue).running_bytes -= r.what.length;
+  }
   --used_;
   drop_deadline(i);
   r.state = state::free;

@@ -73,6 +73,8 @@ public:
 
   std::uint32_t waiting(queue_name of = queue_name::concurrent) const noexcept { return queue(of).waiting; }
   std::uint32_t running(queue_name of = queue_name::concurrent) const noexcept { return queue(of).running; }
+  /// The sum of the lengths of the running requests.
+  std::uint64_t running_bytes(queue_name of) const noexcept { return queue(of).running_bytes; }
   bool empty() const noexcept { return used_ == 0; }
 
   /// Calls `f(index, row&)` for every row in use; `f` may remove the row it is given.
@@ -94,6 +96,7 @@ private:
     index last = none;
     std::uint32_t waiting = 0;
     std::uint32_t running = 0;
+    std::uint64_t running_bytes = 0;
   };
 
   request_queue& queue(queue_name of) noexcept { return queues_[static_cast<std::size_t>(of)]; }

@@ -193,11 +193,8 @@ private:
   // Serial requests come last in the ring, so that workers have begun if this thread has to copy.
   void start_serial() {
     while (table_.waiting(queue_name::serial) > 0 && table_.running(queue_name::serial) < engine_.options_.depth &&
-           serial_bytes_ < serial_bytes_under_way) {
-      const auto i = table_.start_next(queue_name::serial);
-      serial_bytes_ += table_.at(i).what.length;
-      transfer(i);
-    }
+           table_.running_bytes(queue_name::serial) < serial_bytes_under_way)
+      transfer(table_.start_next(queue_name::serial));
   }
 
   void transfer(index i) {
@@ -210,11 +207,7 @@ private:
   }
 
   void finish(index i, errc status, int system_errno) {
-    const auto& r = table_.at(i);
-    done_.push_back({r.what.tag, status, system_errno});
-    // `start_serial` counts a row when it starts; one that still waits was never counted.
-    if (r.queue == queue_name::serial && r.state == operation_table::state::running)
-      serial_bytes_ -= r.what.length;
+    done_.push_back({table_.at(i).what.tag, status, system_errno});
     table_.remove(i);
   }
 
@@ -283,8 +276,6 @@ private:
   commands taken_;
   std::vector<completion> done_;
   std::uint64_t wake_value_ = 0;
-  /// The sum of the lengths of running serial requests.
-  std::uint64_t serial_bytes_ = 0;
   bool listening_ = false;
   bool stopping_ = false;
 };

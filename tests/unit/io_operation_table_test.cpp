@@ -77,6 +77,22 @@ TEST_CASE("deadlines are reported in order and only once", "[io][operation_table
   CHECK(table.waiting() == 3);
 }
 
+TEST_CASE("bytes are counted while their request runs", "[io][operation_table]") {
+  constexpr auto serial = operation_table::queue_name::serial;
+  operation_table table;
+  for (const std::uint64_t length : {10, 20, 30})
+    table.add({.length = length}, serial);
+  table.add({.length = 40});
+  const auto first = table.start_next(serial);
+  table.start_next(serial);
+  table.start_next();
+  CHECK(table.running_bytes(serial) == 30);
+  table.remove(first);
+  CHECK(table.running_bytes(serial) == 20);
+  table.remove(2); // still waits
+  CHECK(table.running_bytes(serial) == 20);
+}
+
 TEST_CASE("the table behaves like a simple model", "[io][operation_table]") {
   const auto seed = GENERATE(range(1, 21));
   INFO("seed " << seed);
