@@ -21,8 +21,7 @@ std::int64_t thread_pool_engine::system_transfer(operation op, int descriptor, s
 }
 
 thread_pool_engine::thread_pool_engine(const engine_options& options, completion_sink sink, transfer_function transfer)
-    : options_(options), sink_(std::move(sink)), transfer_(std::move(transfer)),
-      resources_(options.max_files, options.max_buffers) {}
+    : options_(options), sink_(std::move(sink)), transfer_(std::move(transfer)), rules_(options) {}
 
 result<std::unique_ptr<engine>> thread_pool_engine::start(const engine_options& options, completion_sink sink,
                                                           transfer_function transfer) {
@@ -44,26 +43,26 @@ thread_pool_engine::~thread_pool_engine() {
 
 result<std::uint32_t> thread_pool_engine::add_file(int descriptor) {
   std::lock_guard guard(mutex_);
-  if (stopping_)
+  if (rules_.is_stopping())
     return fail(errc::shutting_down, "the io engine has been stopped");
-  return resources_.add_file(descriptor);
+  return rules_.resources().add_file(descriptor);
 }
 
 void thread_pool_engine::remove_file(std::uint32_t file) {
   std::lock_guard guard(mutex_);
-  resources_.remove_file(file);
+  rules_.resources().remove_file(file);
 }
 
 result<std::uint32_t> thread_pool_engine::add_buffer(std::span<std::byte> bytes) {
   std::lock_guard guard(mutex_);
-  if (stopping_)
+  if (rules_.is_stopping())
     return fail(errc::shutting_down, "the io engine has been stopped");
-  return resources_.add_buffer(bytes);
+  return rules_.resources().add_buffer(bytes);
 }
 
 void thread_pool_engine::remove_buffer(std::uint32_t buffer) {
   std::lock_guard guard(mutex_);
-  resources_.remove_buffer(buffer);
+  rules_.resources().remove_buffer(buffer);
 }
 
 void thread_pool_engine::submit(std::span<const request> requests) {
@@ -71,16 +70,14 @@ void thread_pool_engine::submit(std::span<const request> requests) {
   {
     std::lock_guard guard(mutex_);
     counters_.submitted += requests.size();
-    const auto alarm_before = table_.next_deadline();
-    for (const auto& what : requests) {
-      const auto code = stopping_ ? errc::shutting_down : resources_.check(what);
-      if (code == errc::ok)
-        table_.add(what);
-      else
-        (ended_ ? refused : done_).push_back({what.tag, code, 0});
-    }
+    const auto alarm_before = rules_.table().next_deadline();
+    for (const auto& what : requests)
+      if (rules_.accept(what))
+        rules_.table().add(what);
+    if (ended_)
+      std::swap(refused, rules_.done());
     counters_.completed += refused.size();
-    if (!done_.empty() || table_.next_deadline() != alarm_before)
+    if (!rules_.done().empty() || rules_.table().next_deadline() != alarm_before)
       events_.notify_one();
   }
   if (requests.size() == 1)
@@ -93,10 +90,8 @@ void thread_pool_engine::submit(std::span<const request> requests) {
 
 void thread_pool_engine::cancel(std::uint64_t tag) {
   std::lock_guard guard(mutex_);
-  table_.for_each([&](index i, const operation_table::row& r) {
-    if (r.what.tag == tag)
-      abandon(i, errc::cancelled);
-  });
+  rules_.cancel({&tag, 1});
+  notify();
 }
 
 void thread_pool_engine::stop() {
@@ -105,8 +100,7 @@ void thread_pool_engine::stop() {
     return;
   {
     std::lock_guard guard(mutex_);
-    stopping_ = true;
-    table_.for_each([this](index i, const operation_table::row&) { abandon(i, errc::shutting_down); });
+    rules_.stop();
     events_.notify_one();
   }
   deliverer_.join();
@@ -125,26 +119,16 @@ std::string thread_pool_engine::describe() const {
 
 // -- with the mutex held --
 
-void thread_pool_engine::abandon(index i, errc why) {
-  auto& r = table_.at(i);
-  if (r.state == operation_table::state::waiting)
-    finish(i, why, 0);
-  else if (r.abandoned == errc::ok)
-    r.abandoned = why;
-}
-
-void thread_pool_engine::finish(index i, errc status, int system_errno) {
-  done_.push_back({table_.at(i).what.tag, status, system_errno});
-  table_.remove(i);
-  events_.notify_one();
+void thread_pool_engine::notify() {
+  if (!rules_.done().empty())
+    events_.notify_one();
 }
 
 void thread_pool_engine::expire() {
-  if (!table_.next_deadline())
+  if (!rules_.table().next_deadline())
     return;
-  const auto now = std::chrono::steady_clock::now();
-  for (auto i = table_.take_expired(now); i != operation_table::none; i = table_.take_expired(now))
-    abandon(i, errc::timeout);
+  rules_.expire(std::chrono::steady_clock::now());
+  notify();
 }
 
 // -- threads --
@@ -152,31 +136,27 @@ void thread_pool_engine::expire() {
 void thread_pool_engine::work() {
   lock held(mutex_);
   for (;;) {
-    work_.wait(held, [this] { return ended_ || table_.waiting() > 0; });
+    work_.wait(held, [this] { return ended_ || rules_.table().waiting() > 0; });
     if (ended_)
       return;
     expire();
-    if (const auto i = table_.start_next(); i != operation_table::none)
+    if (const auto i = rules_.table().start_next(); i != operation_table::none)
       carry_out(i, held);
   }
 }
 
 void thread_pool_engine::carry_out(index i, lock& held) {
   for (;;) {
-    const auto what = table_.at(i).what;
-    const auto done = table_.at(i).done;
-    const auto descriptor = resources_.descriptor(what.file);
+    const auto what = rules_.table().at(i).what;
+    const auto done = rules_.table().at(i).done;
+    const auto descriptor = rules_.resources().descriptor(what.file);
     held.unlock();
     const auto outcome = is_allowed(options_.gate, what.op) ? transfer_(what.op, descriptor, what.data + done,
                                                                         what.length - done, what.file_offset + done)
                                                             : -ESTALE;
     held.lock();
-    auto& r = table_.at(i); // the table may have moved
-    const auto judged = judge_transfer(what, outcome, r.done, r.fruitless);
-    if (!judged.again)
-      return finish(i, final_status(judged.status, r.abandoned), judged.system_errno);
-    if (r.abandoned != errc::ok)
-      return finish(i, r.abandoned, 0);
+    if (!rules_.advance(i, outcome))
+      return notify();
     ++counters_.continued;
   }
 }
@@ -186,18 +166,18 @@ void thread_pool_engine::deliver() {
   std::vector<completion> batch;
   for (;;) {
     expire();
-    if (!done_.empty()) {
+    if (!rules_.done().empty()) {
       batch.clear();
-      std::swap(batch, done_);
+      std::swap(batch, rules_.done());
       counters_.completed += batch.size();
       held.unlock();
       sink_(batch);
       held.lock();
-    } else if (stopping_ && table_.empty()) {
+    } else if (rules_.is_stopping() && rules_.table().empty()) {
       ended_ = true;
       work_.notify_all();
       return;
-    } else if (const auto until = table_.next_deadline()) {
+    } else if (const auto until = rules_.table().next_deadline()) {
       events_.wait_until(held, *until);
     } else {
       events_.wait(held);

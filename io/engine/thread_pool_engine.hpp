@@ -1,8 +1,7 @@
 #pragma once
 
 #include "io/engine/engine.hpp"
-#include "io/engine/engine_resources.hpp"
-#include "io/engine/operation_table.hpp"
+#include "io/engine/request_rules.hpp"
 
 #include <condition_variable>
 #include <cstdint>
@@ -52,8 +51,7 @@ private:
   void carry_out(index i, lock& held);
   void deliver();
   void expire();
-  void abandon(index i, errc why);
-  void finish(index i, errc status, int system_errno);
+  void notify();
 
   const engine_options options_;
   const completion_sink sink_;
@@ -63,11 +61,8 @@ private:
   /// Workers wait here for requests, the delivering thread for completions and deadlines.
   std::condition_variable work_;
   std::condition_variable events_;
-  engine_resources resources_;
-  operation_table table_;
-  std::vector<completion> done_;
+  request_rules rules_;
   engine_counters counters_;
-  bool stopping_ = false;
   bool ended_ = false;
 
   std::mutex stop_mutex_;
