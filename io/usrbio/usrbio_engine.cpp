@@ -1,9 +1,6 @@
 #include "io/usrbio/usrbio_engine.hpp"
 
 #include "base/log.hpp"
-#include "base/threads.hpp"
-#include "io/engine/engine_resources.hpp"
-#include "io/engine/operation_table.hpp"
 #include "io/usrbio/known_file.hpp"
 #include "io/usrbio/session.hpp"
 
@@ -12,12 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <future>
 #include <optional>
-#include <pthread.h>
 #include <sys/prctl.h>
-#include <system_error>
-#include <unordered_set>
 #include <utility>
 
 namespace troupe::io {
@@ -44,7 +37,7 @@ constexpr std::size_t batch = 64;
 
 } // namespace
 
-/// The loop of the engine's thread and its state; `commands_`, `woken_` and `ended_` are shared with callers.
+/// The loop on the rings of one daemon after the other.
 ///
 /// Every row of the table waits here or runs. A running row is unsent or in progress. In progress it belongs to one
 /// session, and ends by a result that names it in a ring of that session, or when that session has ended. Until then
@@ -52,150 +45,64 @@ constexpr std::size_t batch = 64;
 ///
 /// A session has ended when its daemon is lost and its quarantine has passed. Its rings are polled meanwhile, since a
 /// daemon that was cut off from its mount may still answer.
-class usrbio_engine::loop {
+class usrbio_engine::loop final : public engine_loop {
 public:
   loop(usrbio_engine& engine, std::unique_ptr<session> first)
-      : engine_(engine), resources_(engine.options_.max_files, engine.options_.max_buffers),
-        files_(engine.options_.max_files), buffers_(engine.options_.max_buffers), current_(std::move(first)) {}
+      : engine_loop(engine), engine_(engine), files_(engine.options_.max_files), buffers_(engine.options_.max_buffers),
+        current_(std::move(first)) {}
 
   void run() {
-    for (;;) {
-      deliver();
-      if (!take_commands())
-        return;
-      obey();
+    while (begin_round()) {
       follow_daemon();
       expire();
       start_waiting();
       sleep();
+      awake();
       reap();
     }
   }
 
-  result<std::uint32_t> add_file(int descriptor) {
-    if (stopping_)
-      return fail(errc::shutting_down, "the io engine has been stopped");
-    auto id = resources_.add_file(descriptor);
-    if (!id)
-      return id;
+private:
+  // -- callers --
+
+  result<void> register_file(std::uint32_t file, int descriptor) override {
     auto made = usrbio::known_file::add(engine_.mount_, descriptor);
-    if (!made) {
-      resources_.remove_file(*id);
+    if (!made)
       return tl::unexpected(std::move(made.error()));
-    }
-    files_[*id] = std::move(*made);
-    return id;
+    files_[file] = std::move(*made);
+    return {};
   }
 
-  void remove_file(std::uint32_t file) {
-    if (resources_.descriptor(file) < 0)
-      return;
-    files_[file].reset();
-    resources_.remove_file(file);
-  }
+  void forget_file(std::uint32_t file) override { files_[file].reset(); }
 
-  result<std::uint32_t> add_buffer(std::span<std::byte> bytes) {
-    if (stopping_)
-      return fail(errc::shutting_down, "the io engine has been stopped");
-    auto id = resources_.add_buffer(bytes);
-    if (!id)
-      return id;
-    auto& made = buffers_[*id];
+  result<void> register_buffer(std::uint32_t buffer, std::span<std::byte> bytes) override {
+    auto& made = buffers_[buffer];
     made.mapping = usrbio::shared_mapping_of(bytes);
     // Without a daemon the file is registered when the next one appears.
     auto notified = current_ ? tell(made, *current_) : result<void>{};
     if (!notified) {
       made = {};
-      resources_.remove_buffer(*id);
       engine_.mount_->look();
-      return tl::unexpected(std::move(notified.error()));
     }
-    return id;
+    return notified;
   }
 
-  void remove_buffer(std::uint32_t buffer) {
-    if (resources_.buffer(buffer).empty())
-      return;
-    buffers_[buffer] = {};
-    resources_.remove_buffer(buffer);
-  }
-
-private:
-  using index = operation_table::index;
-  using queue_name = operation_table::queue_name;
-
-  // -- callers --
-
-  bool take_commands() {
-    taken_.requests.clear();
-    taken_.cancelled_tags.clear();
-    taken_.calls.clear();
-    std::lock_guard guard(engine_.mutex_);
-    std::swap(taken_.requests, engine_.commands_.requests);
-    std::swap(taken_.cancelled_tags, engine_.commands_.cancelled_tags);
-    std::swap(taken_.calls, engine_.commands_.calls);
-    taken_.stop = engine_.commands_.stop;
-    engine_.woken_ = false;
-    // Decided under the lock under which commands are queued: none comes after the last round.
-    const bool idle = taken_.requests.empty() && taken_.calls.empty() && table_.empty() && done_.empty();
-    engine_.ended_ = taken_.stop && idle;
-    return !engine_.ended_;
-  }
-
-  void obey() {
-    for (const auto& call : taken_.calls)
-      call(*this);
-    for (const auto& what : taken_.requests)
-      accept(what);
-    if (!taken_.cancelled_tags.empty())
-      cancel_tags();
-    if (taken_.stop && !stopping_) {
-      stopping_ = true;
-      stop_over_ = later(clock::now(), engine_.options_.usrbio.quarantine);
-      table_.for_each([this](index i, const operation_table::row&) { abandon(i, errc::shutting_down); });
-    }
-  }
-
-  void accept(const request& what) {
-    // The daemon is not trusted to find ranges outside its memory: it checks only the first of several.
-    const auto code = stopping_ ? errc::shutting_down : resources_.check(what);
-    if (code == errc::ok)
-      table_.add(what, what.op == operation::read ? queue_name::concurrent : queue_name::serial);
-    else
-      done_.push_back({what.tag, code, 0});
-  }
-
-  void cancel_tags() {
-    const std::unordered_set<std::uint64_t> tags(taken_.cancelled_tags.begin(), taken_.cancelled_tags.end());
-    table_.for_each([&](index i, const operation_table::row& r) {
-      if (tags.contains(r.what.tag))
-        abandon(i, errc::cancelled);
-    });
-  }
+  void forget_buffer(std::uint32_t buffer) override { buffers_[buffer] = {}; }
 
   // -- requests --
 
   bool is_under_way(index i) const noexcept { return i < flights_.size() && flights_[i].of != nullptr; }
 
-  void abandon(index i, errc why) {
-    auto& r = table_.at(i);
-    if (r.state == operation_table::state::waiting || !is_under_way(i))
-      return finish(i, why, 0);
-    if (r.abandoned == errc::ok)
-      r.abandoned = why;
+  // The daemon is not trusted to find ranges outside its memory: it checks only the first of several. That is why only
+  // accepted requests reach it.
+  queue_name queue_of(const request& what) const override {
+    return what.op == operation::read ? queue_name::concurrent : queue_name::serial;
   }
 
-  void expire() {
-    if (!table_.next_deadline())
-      return;
-    const auto now = clock::now();
-    for (auto i = table_.take_expired(now); i != operation_table::none; i = table_.take_expired(now))
-      abandon(i, errc::timeout);
-  }
-
-  void finish(index i, errc status, int system_errno) {
-    done_.push_back({table_.at(i).what.tag, status, system_errno});
-    table_.remove(i);
+  // A transfer in progress cannot be cancelled.
+  void cancel_transfer(index i) override {
+    if (!is_under_way(i))
+      finish(i, table_.at(i).abandoned, 0);
   }
 
   void start_waiting() {
@@ -283,7 +190,7 @@ private:
     if (current_ && current_->number() != there)
       retire();
     release();
-    if (current_ || there == 0 || stopping_)
+    if (current_ || there == 0 || rules_.is_stopping())
       return;
     const auto now = clock::now();
     if (now < next_try_)
@@ -338,9 +245,11 @@ private:
   }
 
   void release() {
-    if (retired_.empty() && stop_over_ == timestamp::max())
+    if (retired_.empty() && !rules_.is_stopping())
       return;
     const auto now = clock::now();
+    if (rules_.is_stopping() && stop_over_ == timestamp::max())
+      stop_over_ = later(now, engine_.options_.usrbio.quarantine);
     for (auto& x : retired_)
       if (x->under_way > 0 && now >= std::min(x->over, stop_over_))
         abandon(*x);
@@ -391,7 +300,7 @@ private:
     auto* const r = table_.find_running(handle);
     const auto i = operation_table::index_of(handle);
     if (r == nullptr || flights_[i].of != &of)
-      return unmatched(handle, x.result);
+      return unmatched("3FS's daemon answered", handle, x.result);
     auto& f = flights_[i];
     // A result above the requested length is invalid.
     const auto outcome = x.result > static_cast<std::int64_t>(f.length) ? -EIO : x.result;
@@ -404,23 +313,13 @@ private:
       --sent_[static_cast<std::size_t>(r->what.op)];
     if (outcome < 0)
       engine_.mount_->look();
-    const auto judged = judge_transfer(r->what, outcome, r->done, r->fruitless);
-    if (!judged.again)
-      return finish(i, final_status(judged.status, r->abandoned), judged.system_errno);
-    if (r->abandoned != errc::ok)
-      return finish(i, r->abandoned, 0);
-    engine_.continued_.fetch_add(1, std::memory_order_relaxed);
-    unsent_[static_cast<std::size_t>(r->what.op)].push_back(handle);
-  }
-
-  void unmatched(std::uint64_t handle, std::int64_t outcome) {
-    const auto count = engine_.unmatched_.fetch_add(1, std::memory_order_relaxed) + 1;
-    log::get("io")->error("3FS's daemon answered {:#x} with {}, which belongs to no request; {} such so far", handle,
-                          outcome, count);
+    const auto which = static_cast<std::size_t>(r->what.op);
+    if (advance(i, outcome))
+      unsent_[which].push_back(handle);
   }
 
   void sleep() {
-    if (!done_.empty())
+    if (!rules_.done().empty())
       return;
     auto until = table_.next_deadline().value_or(timestamp::max());
     const auto now = clock::now();
@@ -429,28 +328,19 @@ private:
       until = std::min(until, later(now, pause_));
     if (!current_ && engine_.mount_->session() != 0)
       until = std::min(until, next_try_);
-    if (stopping_)
+    if (rules_.is_stopping())
       until = std::min(until, std::max(stop_over_, later(now, shortest_pause)));
     std::unique_lock held(engine_.mutex_);
     if (until == timestamp::max())
-      engine_.left_.wait(held, [this] { return engine_.woken_; });
+      engine_.wakes_.wait(held, [this] { return engine_.woken_; });
     else
-      engine_.left_.wait_until(held, until, [this] { return engine_.woken_; });
-  }
-
-  void deliver() {
-    if (done_.empty())
-      return;
-    engine_.completed_.fetch_add(done_.size(), std::memory_order_relaxed);
-    engine_.sink_(done_);
-    done_.clear();
+      engine_.wakes_.wait_until(held, until, [this] { return engine_.woken_; });
+    engine_.woken_ = false;
   }
 
   usrbio_engine& engine_;
-  engine_resources resources_;
   std::vector<std::unique_ptr<usrbio::known_file>> files_;
   std::vector<known_buffer> buffers_;
-  operation_table table_;
   /// Indexed by row.
   std::vector<flight> flights_;
   /// Handles, by direction: running rows that are to be sent again, or sent when there is room.
@@ -463,14 +353,11 @@ private:
   timestamp next_try_ = timestamp::min();
   duration retry_ = first_retry;
   duration pause_ = shortest_pause;
-  commands taken_;
-  std::vector<completion> done_;
-  bool stopping_ = false;
   timestamp stop_over_ = timestamp::max();
 };
 
 usrbio_engine::usrbio_engine(const engine_options& options, completion_sink sink, std::shared_ptr<usrbio::mount> at)
-    : options_(options), sink_(std::move(sink)), mount_(std::move(at)) {}
+    : queued_engine(options, std::move(sink)), mount_(std::move(at)) {}
 
 result<std::unique_ptr<engine>> usrbio_engine::start(const engine_options& options, completion_sink sink) {
   auto at = usrbio::mount::open(options.usrbio);
@@ -482,18 +369,13 @@ result<std::unique_ptr<engine>> usrbio_engine::start(const engine_options& optio
   std::unique_ptr<usrbio_engine> made(new usrbio_engine(options, std::move(sink), std::move(*at)));
   // Made before its thread, which then owns it: no call arrives before that runs.
   auto running = std::make_shared<loop>(*made, std::move(*first));
-  made->loop_ = running.get();
-  try {
-    made->thread_ = std::thread(named(options.name, [owned = std::move(running)]() mutable {
-      ::prctl(PR_SET_TIMERSLACK, 5000UL, 0UL, 0UL, 0UL);
-      owned->run();
-      owned.reset(); // here, since the destructor deregisters with the library
-    }));
-  } catch (const std::system_error& e) {
-    made->ended_ = true;
-    return tl::unexpected(no_thread("the thread of an io engine", e.code().value()));
-  }
-  made->engine_thread_ = made->thread_.get_id();
+  auto started = made->start_with([owned = std::move(running)]() mutable {
+    ::prctl(PR_SET_TIMERSLACK, 5000UL, 0UL, 0UL, 0UL);
+    owned->run();
+    owned.reset(); // here, since the destructor deregisters with the library
+  });
+  if (!started)
+    return tl::unexpected(std::move(started.error()));
   made->watcher_ = made->mount_->watch([self = made.get()] { self->wake(); });
   return made;
 }
@@ -506,89 +388,7 @@ usrbio_engine::~usrbio_engine() {
 void usrbio_engine::wake() {
   std::lock_guard guard(mutex_);
   woken_ = true;
-  left_.notify_one();
-}
-
-template <class Append>
-bool usrbio_engine::leave(Append append) {
-  std::lock_guard guard(mutex_);
-  if (ended_)
-    return false;
-  append(commands_);
-  if (!std::exchange(woken_, true))
-    left_.notify_one();
-  return true;
-}
-
-bool usrbio_engine::call(const std::function<void(loop&)>& what) {
-  // Within the sink this is the engine's thread, which must not wait for itself.
-  if (std::this_thread::get_id() == engine_thread_) {
-    what(*loop_);
-    return true;
-  }
-  // Shared: the engine's thread may still be inside set_value when the wait has ended.
-  const auto promise = std::make_shared<std::promise<void>>();
-  auto finished = promise->get_future();
-  const bool left = leave([&](commands& c) {
-    c.calls.emplace_back([&what, promise](loop& l) {
-      what(l);
-      promise->set_value();
-    });
-  });
-  if (left)
-    finished.wait();
-  return left;
-}
-
-result<std::uint32_t> usrbio_engine::add_file(int descriptor) {
-  result<std::uint32_t> id = fail(errc::shutting_down, "the io engine has been stopped");
-  call([&](loop& l) { id = l.add_file(descriptor); });
-  return id;
-}
-
-void usrbio_engine::remove_file(std::uint32_t file) {
-  call([&](loop& l) { l.remove_file(file); });
-}
-
-result<std::uint32_t> usrbio_engine::add_buffer(std::span<std::byte> bytes) {
-  result<std::uint32_t> id = fail(errc::shutting_down, "the io engine has been stopped");
-  call([&](loop& l) { id = l.add_buffer(bytes); });
-  return id;
-}
-
-void usrbio_engine::remove_buffer(std::uint32_t buffer) {
-  call([&](loop& l) { l.remove_buffer(buffer); });
-}
-
-void usrbio_engine::submit(std::span<const request> requests) {
-  if (requests.empty())
-    return;
-  submitted_.fetch_add(requests.size(), std::memory_order_relaxed);
-  const bool left = leave([&](commands& c) { c.requests.insert(c.requests.end(), requests.begin(), requests.end()); });
-  if (left)
-    return;
-  std::vector<completion> refused;
-  for (const auto& what : requests)
-    refused.push_back({what.tag, errc::shutting_down, 0});
-  completed_.fetch_add(refused.size(), std::memory_order_relaxed);
-  sink_(refused);
-}
-
-void usrbio_engine::cancel(std::uint64_t tag) {
-  leave([&](commands& c) { c.cancelled_tags.push_back(tag); });
-}
-
-void usrbio_engine::stop() {
-  std::lock_guard guard(stop_mutex_);
-  if (!thread_.joinable())
-    return;
-  leave([](commands& c) { c.stop = true; });
-  thread_.join();
-}
-
-engine_counters usrbio_engine::counters() const {
-  return {submitted_.load(std::memory_order_relaxed), completed_.load(std::memory_order_relaxed),
-          continued_.load(std::memory_order_relaxed), unmatched_.load(std::memory_order_relaxed)};
+  wakes_.notify_one();
 }
 
 std::string usrbio_engine::describe() const {
