@@ -1,6 +1,8 @@
 #include "actors/cluster/etcd/etcd_access.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
 #include "actors/support/listeners/tls_channel.hpp"
+#include "base/bound_socket.hpp"
+#include "base/size_text.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "config/memory_rules.hpp"
@@ -12,7 +14,10 @@
 #include <cerrno>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <system_error>
 #include <unistd.h>
 #include <vector>
@@ -29,10 +34,59 @@ std::string fault_of_slab_directory(const fs::path& directory) {
   if (!fs::exists(directory, ignored))
     return {}; // it will be created, in the data directory or beside an existing one
   if (!fs::is_directory(directory, ignored))
-    return directory.string() + "is not a directory";
+    return directory.string() + " is not a directory";
   if (::access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
     return system_error(errno, directory.string()).text;
   return {};
+}
+
+/// The bytes that the files of slabs below a data directory take already.
+std::uint64_t bytes_of_slabs(const fs::path& data) {
+  std::uint64_t out = 0;
+  std::error_code bad;
+  for (fs::recursive_directory_iterator at(data, bad), end; !bad && at != end; at.increment(bad))
+    if (struct stat found{}; at->path().extension() == ".slab" && ::lstat(at->path().c_str(), &found) == 0)
+      out += static_cast<std::uint64_t>(found.st_blocks) * 512;
+  return out;
+}
+
+/// Where the disk of `data_dir` has less room than `storage.disk_bytes` says.
+std::optional<config::problem> notice_of_disk(const config::node_config& config) {
+  const auto wanted = config.storage.disk_bytes;
+  std::error_code ignored;
+  auto at = fs::absolute(config.data_dir, ignored);
+  while (at.has_relative_path() && !fs::exists(at, ignored))
+    at = at.parent_path();
+  struct statvfs disk {};
+  // Some network file systems do not report their size.
+  if (wanted == 0 || ::statvfs(at.c_str(), &disk) != 0 || disk.f_blocks == 0)
+    return std::nullopt;
+  const auto free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  const auto room = free + bytes_of_slabs(config.data_dir);
+  if (room >= wanted + config.storage.spare_bytes)
+    return std::nullopt;
+  return config::problem{"storage.disk_bytes",
+                         "is " + size_text(wanted) + ", and the disk of " + at.string() + " has room for " +
+                             size_text(room) + " beside the " + size_text(config.storage.spare_bytes) +
+                             " that stay free (storage.spare_bytes): the rest is never used",
+                         {}};
+}
+
+/// Ports that a process of this host uses already, which may be this very node.
+std::vector<config::problem> notices_of_ports(const config::node_config& config) {
+  std::vector<config::problem> out;
+  const auto look_at = [&](bool wanted, const char* section, const std::string& host, std::int64_t port) {
+    if (!wanted || port <= 0)
+      return;
+    auto bound = bound_socket::open(section, host, static_cast<std::uint16_t>(port));
+    if (const auto sound = bound ? bound->listen() : tl::unexpected<error>(bound.error()); !sound)
+      out.push_back({std::string(section) + ".port", sound.error().text, {}});
+  };
+  look_at(config.http.has_port(), "http", config.http.host, config.http.port);
+  look_at(config.handshake.http.enabled, "handshake.http", config.handshake.http.host, config.handshake.http.port);
+  look_at(config.lmcache.enabled, "lmcache", config.lmcache.host, config.lmcache.port);
+  look_at(true, "actors", config.actors.host, config.actors.port);
+  return out;
 }
 
 } // namespace
@@ -88,8 +142,12 @@ int check_config(const check_config_options& options) {
     print_problems(faults);
     return exit_usage;
   }
-  if (const auto notice = config::notice_of_unusable_memory(*loaded))
-    std::cerr << "warning: " << config::to_string(*notice) << '\n';
+  auto notices = notices_of_ports(*loaded);
+  for (const auto& notice : {config::notice_of_unusable_memory(*loaded), notice_of_disk(*loaded)})
+    if (notice)
+      notices.push_back(*notice);
+  for (const auto& x : notices)
+    std::cerr << "warning: " << config::to_string(x) << '\n';
   return print(config::to_json(*loaded)) ? exit_ok : exit_failed;
 }
 

@@ -1,4 +1,5 @@
 #include "tests/catch.hpp"
+#include "tests/integration/listener.hpp"
 #include "tests/integration/support.hpp"
 
 #include <fstream>
@@ -246,6 +247,35 @@ TEST_CASE("check-config checks the files and directories that a config names") {
       said({"http.tokens_file=" + (scratch / "none").string(), "http.tls.certificate=" + pem, "http.tls.key=" + pem});
   for (const auto* part : {"data_dir: ", "http.tokens_file: ", "http.tls: "})
     CHECK(contains(all, part));
+}
+
+TEST_CASE("check-config warns of ports in use and of a disk that is too small") {
+  const scratch_directory scratch;
+  const listener taken(listener::manner::silent);
+  const auto port = std::to_string(taken.port());
+  const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
+  const auto warned = [&](const arguments& settings) {
+    auto command = program_with({"check-config", file});
+    for (const auto& x : settings)
+      command.arguments.insert(command.arguments.end(), {"--set", x});
+    const auto x = run(command);
+    CHECK(x.code == 0);
+    CHECK_FALSE(x.out.empty());
+    return x.err;
+  };
+  CHECK(warned({}).empty());
+  for (const std::string section : {"http", "handshake.http", "lmcache", "actors"}) {
+    arguments settings{section + ".port=" + port};
+    settings.push_back(section == "actors" ? "actors.insecure=true" : section + ".enabled=true");
+    const auto said = warned(settings);
+    INFO(said);
+    CHECK(contains(said, "warning: " + section + ".port: "));
+    CHECK(contains(said, "another process uses that port"));
+  }
+  const auto small = warned({"storage.disk_bytes=4 PiB"});
+  INFO(small);
+  CHECK(contains(small, "warning: storage.disk_bytes: is 4 PiB, and the disk of "));
+  CHECK(contains(small, "the rest is never used"));
 }
 
 TEST_CASE("check-config prints the effective config, which loads to the same values") {
