@@ -135,27 +135,30 @@ engine_loop::engine_loop(queued_engine& engine) : shell_(engine), rules_(engine.
 }
 
 bool engine_loop::begin_round() {
-  // Delivery comes first, so that `take` finds no completion left and takes what the sink submits.
-  if (auto& done = rules_.done(); !done.empty()) {
-    shell_.completed_.fetch_add(done.size(), std::memory_order_relaxed);
-    shell_.sink_(done);
-    done.clear();
-  }
-  if (!shell_.queue_.take(taken_, rules_.is_idle()))
-    return false;
-  // Calls run first: a request may use a buffer that was added before it, and one that uses a removed buffer is
-  // refused instead of reading freed memory.
-  for (const auto& call : taken_.calls)
-    call();
-  for (const auto& what : taken_.requests)
-    if (rules_.accept(what))
-      table_.add(what, queue_of(what));
-  for (const auto i : rules_.cancel(taken_.cancelled_tags))
-    cancel_transfer(i);
-  // Requests that were submitted before `stop` are in the table by now, so one pass cancels all of them.
-  if (taken_.stop)
-    for (const auto i : rules_.stop())
+  do {
+    // Delivery comes first, so that `take` finds no completion left and takes what the sink submits.
+    if (auto& done = rules_.done(); !done.empty()) {
+      shell_.completed_.fetch_add(done.size(), std::memory_order_relaxed);
+      shell_.sink_(done);
+      done.clear();
+    }
+    if (!shell_.queue_.take(taken_, rules_.is_idle()))
+      return false;
+    // Calls run first: a request may use a buffer that was added before it, and one that uses a removed buffer is
+    // refused instead of reading freed memory.
+    for (const auto& call : taken_.calls)
+      call();
+    for (const auto& what : taken_.requests)
+      if (rules_.accept(what))
+        table_.add(what, queue_of(what));
+    for (const auto i : rules_.cancel(taken_.cancelled_tags))
       cancel_transfer(i);
+    // Requests that were submitted before `stop` are in the table by now, so one pass cancels all of them.
+    if (taken_.stop)
+      for (const auto i : rules_.stop())
+        cancel_transfer(i);
+    // Where calls came together with `stop`, the queue is still open, and nothing would end the next sleep.
+  } while (taken_.stop && rules_.is_idle());
   return true;
 }
 

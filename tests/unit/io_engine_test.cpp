@@ -407,6 +407,27 @@ TEST_CASE("a completion sink may submit more requests and register memory", "[io
   CHECK(log.counts().size() == 1001);
 }
 
+TEST_CASE("an engine stops while other threads add and remove buffers", "[io][engine]") {
+  const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
+  INFO(v);
+  const place scratch(v);
+  memory_of memory(v, block);
+  for (int round = 0; round < 100; ++round) {
+    completion_log log;
+    auto io = scratch.start(log, 4);
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 2; ++i)
+      callers.emplace_back([&] {
+        // Ends once the engine refuses.
+        while (const auto id = io->add_buffer(memory.bytes()))
+          io->remove_buffer(*id);
+      });
+    io->stop();
+    for (auto& x : callers)
+      x.join();
+  }
+}
+
 TEST_CASE("every request ends exactly once, under concurrent submits, cancels and stops", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   const auto seed = GENERATE(range(1, 6));
