@@ -10,9 +10,13 @@
 namespace troupe {
 
 std::optional<held_socket> held_socket::hold(int descriptor) {
-  unique_descriptor own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  // By now the number may be that of a file: a duplicate of one that is locked would end the lock when it is closed.
   std::uint64_t cookie = 0;
   socklen_t size = sizeof cookie;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0)
+    return std::nullopt;
+  unique_descriptor own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  size = sizeof cookie;
   if (!own || ::getsockopt(own.get(), SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0)
     return std::nullopt;
   return held_socket(std::move(own), cookie);

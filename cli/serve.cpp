@@ -108,7 +108,7 @@ std::vector<listener_keeper::file> kept_files(served_node& x) {
     out.push_back({"the socket " + http->socket().string(), [http] { return http->socket_is_there(); },
                    [http] { return http->reopen_socket(); }});
   if (auto* const events = x.events.get(); events != nullptr)
-    out.push_back({"the socket of events (" + events->endpoint() + ")",
+    out.push_back({"a socket of events (" + events->endpoint() + ", " + events->replay_endpoint() + ")",
                    [events] { return events->sockets_are_there(); }, [events] { return events->reopen_sockets(); }});
   return out;
 }

@@ -158,13 +158,13 @@ public:
 
   void look(timestamp now, const std::string& endpoint, counters& counts) {
     read_reports();
-    for (const auto descriptor : rules_.unknown()) {
-      const auto held = held_socket::hold(descriptor);
+    for (const auto& next : rules_.unknown()) {
+      const auto held = held_socket::hold(next.descriptor);
       if (!held)
         continue; // no descriptor is left for this; at the next look
       // If the connection had ended before, the held socket is another one.
       read_reports();
-      if (!rules_.identify(descriptor, held->cookie()))
+      if (!rules_.identify(next, held->cookie()))
         refuse(*held, now, counts, endpoint,
                "there are " + std::to_string(rules_.most()) + " connections, which is the limit");
     }
@@ -245,14 +245,23 @@ struct publisher::implementation {
   unique_descriptor wake;
   std::string endpoint;
   std::string replay_endpoint;
-  /// Guards the files, and the promise to whoever waits for them.
+  /// Guards the members up to `ended`.
   mutable std::mutex gate;
   socket_file file;
   socket_file replay_file;
   std::optional<std::promise<result<void>>> reopening;
+  bool ended = false;
   log_limit slow{1, slow_interval};
   /// The last member, so that it ends first.
   std::jthread thread;
+
+  ~implementation() {
+    // Also where the publisher did not open: ZeroMQ's thread would wait for ever for a reader of its reports.
+    subscribers.close(out.get());
+    requesters.close(replay.get());
+  }
+  implementation(const implementation&) = delete;
+  implementation& operator=(const implementation&) = delete;
 
   counters& counts() const { return *options.rules.counts; }
 
@@ -260,9 +269,11 @@ struct publisher::implementation {
     while (!stop.stop_requested()) {
       turn();
       if (!wait())
-        return;
+        break;
     }
     turn();
+    const std::lock_guard held(gate);
+    ended = true;
   }
 
   void turn() {
@@ -295,8 +306,10 @@ struct publisher::implementation {
   static result<void> reopen(void* socket, const std::string& at, socket_file& file, const char* key) {
     if (!is_lost(file))
       return {};
-    // Connections stay. After an earlier attempt that failed, it is bound no more.
-    zmq_unbind(socket, at.c_str());
+    // ZeroMQ would remove what is there.
+    if (struct stat other{}; ::lstat(file.path().c_str(), &other) == 0)
+      return fail(errc::busy, "something else is at " + file.path().string() + " (" + key + "): move it away");
+    // It listens at the removed file as well until it ends: `zmq_unbind` would end the connections that came by it.
     auto bound = bind_to(socket, at, key);
     if (!bound)
       return tl::unexpected<error>(bound.error());
@@ -484,14 +497,20 @@ void publisher::serve() {
 }
 
 bool publisher::sockets_are_there() const {
-  const std::lock_guard held(x_->gate);
-  return !is_lost(x_->file) && !is_lost(x_->replay_file);
+  // Copies, since the file system may hang, and the publisher's thread must not wait for it.
+  std::unique_lock held(x_->gate);
+  const auto file = x_->file;
+  const auto replay_file = x_->replay_file;
+  held.unlock();
+  return !is_lost(file) && !is_lost(replay_file);
 }
 
 result<void> publisher::reopen_sockets() {
   std::future<result<void>> outcome;
   {
     const std::lock_guard held(x_->gate);
+    if (x_->ended)
+      return fail(errc::shutting_down, "events are not published any more");
     outcome = x_->reopening.emplace().get_future();
   }
   signal_event(x_->wake.get());

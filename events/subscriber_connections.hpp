@@ -19,24 +19,30 @@ public:
   subscriber_connections(std::uint32_t most, std::uint64_t bytes_max) : most_(most), bytes_max_(bytes_max) {}
 
   /// ZeroMQ has accepted a connection. One that had the descriptor before has ended.
-  void begun(int descriptor) { all_[descriptor] = {}; }
+  void begun(int descriptor) { all_[descriptor] = {++last_, {}, false}; }
   void ended(int descriptor) { all_.erase(descriptor); }
 
+  struct new_connection {
+    int descriptor = -1;
+    /// Its place in the order in which connections have begun.
+    std::uint64_t number = 0;
+  };
   /// Those without a cookie so far.
-  std::vector<int> unknown() const {
-    std::vector<int> out;
+  std::vector<new_connection> unknown() const {
+    std::vector<new_connection> out;
     for (const auto& [descriptor, x] : all_)
       if (!x.cookie)
-        out.push_back(descriptor);
+        out.push_back({descriptor, x.number});
     return out;
   }
   /// Keeps the cookie of a connection. False if there are too many: then it is to be shut down. Nothing happens if it
-  /// has ended meanwhile.
-  [[nodiscard]] bool identify(int descriptor, std::uint64_t cookie) {
-    const auto found = all_.find(descriptor);
-    if (found == all_.end())
+  /// has ended meanwhile, also if another one has its descriptor.
+  [[nodiscard]] bool identify(const new_connection& who, std::uint64_t cookie) {
+    const auto found = all_.find(who.descriptor);
+    if (found == all_.end() || found->second.number != who.number)
       return true;
-    found->second = {cookie, staying().size() >= most_};
+    found->second.refused = staying().size() >= most_;
+    found->second.cookie = cookie;
     return !found->second.refused;
   }
 
@@ -67,6 +73,7 @@ public:
 
 private:
   struct state {
+    std::uint64_t number = 0;
     std::optional<std::uint64_t> cookie;
     bool refused = false;
   };
@@ -74,6 +81,7 @@ private:
   std::uint32_t most_;
   std::uint64_t bytes_max_;
   std::map<int, state> all_;
+  std::uint64_t last_ = 0;
 };
 
 } // namespace troupe::events
