@@ -1,5 +1,6 @@
 #include "actors/cluster/etcd/etcd_access.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
+#include "actors/node/supervisor/slab_places.hpp"
 #include "actors/support/listeners/tls_channel.hpp"
 #include "base/bound_socket.hpp"
 #include "base/size_text.hpp"
@@ -40,12 +41,12 @@ std::string fault_of_slab_directory(const fs::path& directory) {
   return {};
 }
 
-/// The bytes that the files of slabs below a data directory take already.
-std::uint64_t bytes_of_slabs(const fs::path& data) {
+/// The bytes that the files in a directory take.
+std::uint64_t bytes_in(const fs::path& directory) {
   std::uint64_t out = 0;
   std::error_code bad;
-  for (fs::recursive_directory_iterator at(data, bad), end; !bad && at != end; at.increment(bad))
-    if (struct stat found{}; at->path().extension() == ".slab" && ::lstat(at->path().c_str(), &found) == 0)
+  for (fs::directory_iterator at(directory, bad), end; !bad && at != end; at.increment(bad))
+    if (struct stat found{}; ::lstat(at->path().c_str(), &found) == 0)
       out += static_cast<std::uint64_t>(found.st_blocks) * 512;
   return out;
 }
@@ -54,21 +55,21 @@ std::uint64_t bytes_of_slabs(const fs::path& data) {
 std::optional<config::problem> notice_of_disk(const config::node_config& config) {
   const auto wanted = config.storage.disk_bytes;
   std::error_code ignored;
-  auto at = fs::absolute(config.data_dir, ignored);
+  auto at = fs::absolute(made_slabs(config), ignored);
   while (at.has_relative_path() && !fs::exists(at, ignored))
     at = at.parent_path();
   struct statvfs disk {};
   // Some network file systems do not report their size.
-  if (wanted == 0 || ::statvfs(at.c_str(), &disk) != 0 || disk.f_blocks == 0)
+  if (!keeps_made_slabs(config) || ::statvfs(at.c_str(), &disk) != 0 || disk.f_blocks == 0)
     return std::nullopt;
   const auto free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
-  const auto room = free + bytes_of_slabs(config.data_dir);
-  if (room >= wanted + config.storage.spare_bytes)
+  const auto room = free - std::min(free, config.storage.spare_bytes) + bytes_in(made_slabs(config));
+  if (room >= wanted)
     return std::nullopt;
   return config::problem{"storage.disk_bytes",
                          "is " + size_text(wanted) + ", and the disk of " + at.string() + " has room for " +
-                             size_text(room) + " beside the " + size_text(config.storage.spare_bytes) +
-                             " that stay free (storage.spare_bytes): the rest is never used",
+                             size_text(room) + ", if " + size_text(config.storage.spare_bytes) +
+                             " stay free (storage.spare_bytes): the rest is never used",
                          {}};
 }
 
@@ -78,9 +79,9 @@ std::vector<config::problem> notices_of_ports(const config::node_config& config)
   const auto look_at = [&](bool wanted, const char* section, const std::string& host, std::int64_t port) {
     if (!wanted || port <= 0)
       return;
-    auto bound = bound_socket::open(section, host, static_cast<std::uint16_t>(port));
-    if (const auto sound = bound ? bound->listen() : tl::unexpected<error>(bound.error()); !sound)
-      out.push_back({std::string(section) + ".port", sound.error().text, {}});
+    // Binding tells: a port with a listener cannot be bound.
+    if (const auto bound = bound_socket::open(section, host, static_cast<std::uint16_t>(port)); !bound)
+      out.push_back({std::string(section) + ".port", bound.error().text + " (it may be this node, if it runs)", {}});
   };
   look_at(config.http.has_port(), "http", config.http.host, config.http.port);
   look_at(config.handshake.http.enabled, "handshake.http", config.handshake.http.host, config.handshake.http.port);

@@ -51,7 +51,7 @@ std::string unreachable(const std::string& url, const client_detail::endpoint& w
 
 /// A node has other sockets beside the one for HTTP, in the same directory.
 std::string unanswered(const std::string& url, const client_detail::endpoint& where, const std::string& why) {
-  const bool is_other = !where.socket.empty() && std::filesystem::path(where.socket).filename() != http_socket_name;
+  const bool is_other = std::filesystem::path(where.socket).filename() == actors_socket_name;
   return url + ": " + why + (is_other ? std::string("; a node answers at its ") + http_socket_name : std::string());
 }
 

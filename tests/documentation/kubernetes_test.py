@@ -339,11 +339,11 @@ class Manifests(unittest.TestCase):
                 path = pathlib.Path(folder) / name
                 path.write_text(text, encoding="utf-8")
                 path.chmod(0o600)
-            # A host with the paths and the memory of the page is not to be had here.
+            # A host with the paths, the memory and the disk of the page is not to be had here.
             checked = subprocess.run(
                 [os.environ["TROUPE_PROGRAM"], "check-config", f"{folder}/node.json",
                  "--set", f"data_dir={folder}/data", "--set", f"http.tokens_file={folder}/tokens",
-                 "--set", "memory.bytes=64 MiB"],
+                 "--set", "memory.bytes=64 MiB", "--set", "storage.disk_bytes=64 MiB"],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
