@@ -25,8 +25,12 @@ step() {
   shift
   log=$(mktemp)
   say "$name"
-  { "$@" </dev/null 2>&1 | tee "$log"; } || status=$?
-  ((status == 0)) || keep_findings "$name" "$log"
+  # Not a pipe, which would be waited for as long as a process that the step has left behind holds it.
+  "$@" </dev/null > >(tee "$log") 2>&1 || status=$?
+  if ((status != 0)); then
+    sleep 1 # `tee` may not have written the last of it
+    keep_findings "$name" "$log"
+  fi
   keep_step "$name" "$started" "$status"
   rm -f "$log"
 }
@@ -75,7 +79,7 @@ step_until() {
       say "$name: ended for time, after it had found"
       printf '    %s\n' "$found" >&2
       failed+=("$name")
-      keep_findings "$name" "$log"
+      findings+=("$name:"$'\n'"$found")
       keep_step "$name" "$started" 1 "failed before its time was over"
     fi
   else
