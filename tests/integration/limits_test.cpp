@@ -35,9 +35,11 @@ json whole_config(const scratch_directory& scratch) {
   out["events"] = {{"endpoint", "tcp://127.0.0.1:0"},
                    {"replay_endpoint", "ipc://" + (scratch.path() / "replay.sock").string()}};
   // A port without a listener.
-  const json nobody = {{"host", "127.0.0.1"}, {"port", 1}};
-  out["cluster"] = {
-      {"name", "limits"}, {"advertise", nobody}, {"seeds", {nobody}}, {"etcd", {{"endpoints", {nobody}}}}};
+  const json closed_port = {{"host", "127.0.0.1"}, {"port", 1}};
+  out["cluster"] = {{"name", "limits"},
+                    {"advertise", closed_port},
+                    {"seeds", {closed_port}},
+                    {"etcd", {{"endpoints", {closed_port}}}}};
   out["caf"]["scheduler_threads"] = 2;
   return out;
 }

@@ -49,7 +49,7 @@ TEST_CASE("A message belongs to the connection that sent it, even if its descrip
   CHECK(table.ended(5) == second);
 }
 
-TEST_CASE("Root and the user of the node may connect, and nobody else", "[lmcache]") {
+TEST_CASE("Only root and the user of the node may connect", "[lmcache]") {
   const auto user = ::geteuid();
   CHECK(may_connect({.inode = 1, .user = 0}));
   CHECK(may_connect({.inode = 1, .user = user}));

@@ -97,7 +97,7 @@ TEST_CASE("a store on a full disk opens or reports it, and nothing is lost", "[s
       ++refused;
       CHECK(store.error().code == errc::no_space);
       CHECK(store.error().text.find((disk / "index").string()) != std::string::npos);
-      // The data is good, so nobody is told to delete it.
+      // The data is good, so the sentence does not advise to delete it.
       CHECK(store.error().text.find("delete the directory") == std::string::npos);
     }
     // With space again it has all its data.
