@@ -272,9 +272,9 @@ TEST_CASE("check-config warns of ports in use and of a disk that is too small") 
     CHECK(contains(said, "warning: " + section + ".port: "));
     CHECK(contains(said, "another process uses that port"));
   }
-  const auto small = warned({"storage.disk_bytes=4 PiB"});
+  const auto small = warned({"storage.disk_bytes=1000 TiB"});
   INFO(small);
-  CHECK(contains(small, "warning: storage.disk_bytes: is 4 PiB, and the disk of "));
+  CHECK(contains(small, "warning: storage.disk_bytes: is 1000 TiB, and the disk of "));
   CHECK(contains(small, "the rest is never used"));
 }
 
