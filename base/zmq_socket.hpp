@@ -4,10 +4,14 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <zmq.h>
 
 /// Wrappers of ZeroMQ's handles. Users link ZeroMQ themselves.
@@ -74,5 +78,62 @@ inline void drop_rest(void* socket, const frame& last) {
     more = rest.receive(socket) && rest.more();
   }
 }
+
+/// What ZeroMQ reports about the connections of a socket. To be declared behind the socket, so that it ends first.
+class monitor {
+public:
+  struct report {
+    /// One of ZMQ_EVENT_….
+    int event = 0;
+    /// For most of them, the descriptor of the connection.
+    int value = 0;
+  };
+
+  monitor() = default;
+  monitor(const monitor&) = delete;
+  monitor& operator=(const monitor&) = delete;
+  ~monitor() { close(); }
+
+  /// `events` are reported from now on, by way of an `inproc://` address that nothing else of the context has. False if
+  /// ZeroMQ refuses.
+  bool open(void* context, void* watched, const char* address, int events) {
+    if (zmq_socket_monitor(watched, address, events) != 0)
+      return false;
+    watched_ = watched;
+    reports_.reset(::zmq_socket(context, ZMQ_PAIR));
+    return reports_ && set_option(reports_.get(), ZMQ_LINGER, 0) && set_option(reports_.get(), ZMQ_RCVHWM, 0) &&
+           zmq_connect(reports_.get(), address) == 0;
+  }
+
+  /// Does nothing if it is not open.
+  void close() noexcept {
+    // Reports are switched off: otherwise ZeroMQ's thread would wait for a reader.
+    if (watched_ != nullptr)
+      zmq_socket_monitor(std::exchange(watched_, nullptr), nullptr, 0);
+    reports_.reset();
+  }
+
+  /// Readable when there is a report.
+  void* socket() const noexcept { return reports_.get(); }
+
+  /// None if there is none now.
+  std::optional<report> next() {
+    frame x;
+    if (!x.receive(reports_.get()))
+      return std::nullopt;
+    std::uint16_t event = 0;
+    std::uint32_t value = 0;
+    if (const auto bytes = x.bytes(); bytes.size() >= sizeof event + sizeof value) {
+      std::memcpy(&event, bytes.data(), sizeof event);
+      std::memcpy(&value, bytes.data() + sizeof event, sizeof value);
+    }
+    drop_rest(reports_.get(), x);
+    return report{event, static_cast<int>(value)};
+  }
+
+private:
+  void* watched_ = nullptr;
+  socket_handle reports_;
+};
 
 } // namespace troupe::zmq

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <future>
 #include <limits>
 #include <mutex>
@@ -132,25 +131,14 @@ bool prepare(void* socket, const std::string& endpoint, int waiting) {
 /// Watches the connections of a socket, and closes those that may not stay.
 class connection_watch {
 public:
-  bool open(void* context, void* socket, const std::string& address) {
-    if (zmq_socket_monitor(socket, address.c_str(),
-                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | handshake_failed |
-                               ZMQ_EVENT_DISCONNECTED) != 0)
-      return false;
-    monitor_.reset(::zmq_socket(context, ZMQ_PAIR));
-    return monitor_ && zmq::set_option(monitor_.get(), ZMQ_LINGER, 0) &&
-           zmq::set_option(monitor_.get(), ZMQ_RCVHWM, 0) && zmq_connect(monitor_.get(), address.c_str()) == 0;
+  bool open(void* context, void* socket, const char* address) {
+    return monitor_.open(context, socket, address,
+                         ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | handshake_failed |
+                             ZMQ_EVENT_DISCONNECTED);
   }
+  void close() noexcept { monitor_.close(); }
 
-  /// Before the watched socket, if there is one, is closed.
-  void close(void* socket) {
-    // Reports are switched off: otherwise ZeroMQ's thread would wait for a reader.
-    if (monitor_ && socket != nullptr)
-      zmq_socket_monitor(socket, nullptr, 0);
-    monitor_.reset();
-  }
-
-  void* socket() const noexcept { return monitor_.get(); }
+  void* socket() const noexcept { return monitor_.socket(); }
   /// That have finished their handshake.
   std::uint64_t greeted() const noexcept { return greeted_; }
   /// When to look again although nothing is reported.
@@ -185,18 +173,8 @@ private:
       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
   void read_reports() {
-    for (;;) {
-      zmq::frame event;
-      if (!event.receive(monitor_.get()))
-        return;
-      std::uint16_t what = 0;
-      std::uint32_t value = 0;
-      if (const auto bytes = event.bytes(); bytes.size() >= sizeof what + sizeof value) {
-        std::memcpy(&what, bytes.data(), sizeof what);
-        std::memcpy(&value, bytes.data() + sizeof what, sizeof value);
-      }
-      zmq::drop_rest(monitor_.get(), event);
-      const auto descriptor = static_cast<int>(value);
+    while (const auto report = monitor_.next()) {
+      const auto [what, descriptor] = *report;
       if (what == ZMQ_EVENT_ACCEPTED)
         rules_.begun(descriptor);
       else if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
@@ -220,7 +198,7 @@ private:
       log::get("events")->warn("connection to {} refused and closed: {}", endpoint, why);
   }
 
-  zmq::socket_handle monitor_;
+  zmq::monitor monitor_;
   subscriber_connections rules_{connections_max, bytes_of_connection_max};
   log_limit complaints_{1, slow_interval};
   timestamp next_look_ = timestamp::min();
@@ -243,25 +221,15 @@ struct publisher::implementation {
   connection_watch subscribers;
   connection_watch requesters;
   unique_descriptor wake;
-  std::string endpoint;
-  std::string replay_endpoint;
-  /// Guards the members up to `ended`.
+  /// Guards the files of the two places, and the members up to `ended`.
   mutable std::mutex gate;
-  socket_file file;
-  socket_file replay_file;
+  bound_place place;
+  bound_place replay_place;
   std::optional<std::promise<result<void>>> reopening;
   bool ended = false;
   log_limit slow{1, slow_interval};
   /// The last member, so that it ends first.
   std::jthread thread;
-
-  ~implementation() {
-    // Also where the publisher did not open: ZeroMQ's thread would wait for ever for a reader of its reports.
-    subscribers.close(out.get());
-    requesters.close(replay.get());
-  }
-  implementation(const implementation&) = delete;
-  implementation& operator=(const implementation&) = delete;
 
   counters& counts() const { return *options.rules.counts; }
 
@@ -281,10 +249,10 @@ struct publisher::implementation {
     reopen_lost();
     const auto now = std::chrono::steady_clock::now();
     rules.take(input->take(), now, wall_clock());
-    subscribers.look(now, endpoint, counts());
+    subscribers.look(now, place.endpoint, counts());
     counts().subscribers.store(subscribers.greeted(), std::memory_order_relaxed);
     if (replay)
-      requesters.look(now, replay_endpoint, counts());
+      requesters.look(now, replay_place.endpoint, counts());
     while (skip_subscription()) {
     }
     for (int i = 0; replay && i < requests_per_turn && take_request(now); ++i) {
@@ -297,23 +265,23 @@ struct publisher::implementation {
     const std::lock_guard held(gate);
     if (!reopening)
       return;
-    auto outcome = reopen(out.get(), endpoint, file, "events.endpoint");
+    auto outcome = reopen(out.get(), place, "events.endpoint");
     if (outcome && replay)
-      outcome = reopen(replay.get(), replay_endpoint, replay_file, "events.replay_endpoint");
+      outcome = reopen(replay.get(), replay_place, "events.replay_endpoint");
     std::exchange(reopening, std::nullopt)->set_value(std::move(outcome));
   }
 
-  static result<void> reopen(void* socket, const std::string& at, socket_file& file, const char* key) {
-    if (!is_lost(file))
+  static result<void> reopen(void* socket, bound_place& at, const char* key) {
+    if (!is_lost(at.file))
       return {};
     // ZeroMQ would remove what is there.
-    if (struct stat other{}; ::lstat(file.path().c_str(), &other) == 0)
-      return fail(errc::busy, "something else is at " + file.path().string() + " (" + key + "): move it away");
+    if (struct stat other{}; ::lstat(at.file.path().c_str(), &other) == 0)
+      return fail(errc::busy, "something else is at " + at.file.path().string() + " (" + key + "): move it away");
     // It listens at the removed file as well until it ends: `zmq_unbind` would end the connections that came by it.
-    auto bound = bind_to(socket, at, key);
+    auto bound = bind_to(socket, at.endpoint, key);
     if (!bound)
       return tl::unexpected<error>(bound.error());
-    file = std::move(bound->file);
+    at.file = std::move(bound->file);
     return {};
   }
 
@@ -453,8 +421,7 @@ result<std::unique_ptr<publisher>> publisher::open(const publisher_options& opti
   auto bound = bind_to(x->out.get(), options.endpoint, "events.endpoint");
   if (!bound)
     return tl::unexpected<error>(bound.error());
-  x->endpoint = std::move(bound->endpoint);
-  x->file = std::move(bound->file);
+  x->place = std::move(*bound);
   if (!options.replay_endpoint.empty()) {
     x->replay.reset(::zmq_socket(x->context.get(), ZMQ_ROUTER));
     if (!prepare(x->replay.get(), options.replay_endpoint, replies_waiting) ||
@@ -465,8 +432,7 @@ result<std::unique_ptr<publisher>> publisher::open(const publisher_options& opti
     bound = bind_to(x->replay.get(), options.replay_endpoint, "events.replay_endpoint");
     if (!bound)
       return tl::unexpected<error>(bound.error());
-    x->replay_endpoint = std::move(bound->endpoint);
-    x->replay_file = std::move(bound->file);
+    x->replay_place = std::move(*bound);
   }
   x->wake = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!x->wake)
@@ -484,11 +450,11 @@ const std::shared_ptr<counters>& publisher::counts() const noexcept {
 }
 
 const std::string& publisher::endpoint() const noexcept {
-  return x_->endpoint;
+  return x_->place.endpoint;
 }
 
 const std::string& publisher::replay_endpoint() const noexcept {
-  return x_->replay_endpoint;
+  return x_->replay_place.endpoint;
 }
 
 void publisher::serve() {
@@ -499,8 +465,8 @@ void publisher::serve() {
 bool publisher::sockets_are_there() const {
   // Copies, since the file system may hang, and the publisher's thread must not wait for it.
   std::unique_lock held(x_->gate);
-  const auto file = x_->file;
-  const auto replay_file = x_->replay_file;
+  const auto file = x_->place.file;
+  const auto replay_file = x_->replay_place.file;
   held.unlock();
   return !is_lost(file) && !is_lost(replay_file);
 }
@@ -526,8 +492,8 @@ void publisher::stop() {
     x_->thread.join();
   }
   x_->input->wake_with(nullptr);
-  x_->subscribers.close(x_->out.get());
-  x_->requesters.close(x_->replay.get());
+  x_->subscribers.close();
+  x_->requesters.close();
   x_->out.reset();
   x_->replay.reset();
 }

@@ -113,7 +113,7 @@ struct listener::implementation {
   descriptors_set_aside set_aside;
   zmq::context_handle context;
   zmq::socket_handle router;
-  zmq::socket_handle monitor;
+  zmq::monitor monitor;
   zmq::socket_handle admission;
   unique_descriptor wake;
   std::uint16_t port = 0;
@@ -140,7 +140,7 @@ struct listener::implementation {
 
   void run(const std::stop_token& stop) {
     std::array<zmq_pollitem_t, 4> items{{{router.get(), 0, ZMQ_POLLIN, 0},
-                                         {monitor.get(), 0, ZMQ_POLLIN, 0},
+                                         {monitor.socket(), 0, ZMQ_POLLIN, 0},
                                          {admission.get(), 0, ZMQ_POLLIN, 0},
                                          {nullptr, wake.get(), ZMQ_POLLIN, 0}}};
     while (!stop.stop_requested()) {
@@ -192,25 +192,13 @@ struct listener::implementation {
   /// Reads the reports of connections that have begun or ended. When one requests admission, or a message of it
   /// arrives, its beginning was reported before, by the only thread of ZeroMQ.
   void look_at_monitor() {
-    for (;;) {
-      zmq::frame event;
-      if (!event.receive(monitor.get()))
-        return;
-      const auto bytes = event.bytes();
-      std::uint16_t what = 0;
-      std::uint32_t value = 0;
-      if (bytes.size() >= sizeof what + sizeof value) {
-        std::memcpy(&what, bytes.data(), sizeof what);
-        std::memcpy(&value, bytes.data() + sizeof what, sizeof value);
-      }
-      zmq::drop_rest(monitor.get(), event);
-      const auto descriptor = static_cast<int>(value);
+    while (const auto report = monitor.next()) {
       std::optional<client_number> gone;
-      if (what == ZMQ_EVENT_ACCEPTED) {
-        gone = connections.begun(descriptor);
-        begun.emplace_back(descriptor, connections.now());
-      } else if (what == ZMQ_EVENT_DISCONNECTED) {
-        gone = connections.ended(descriptor);
+      if (report->event == ZMQ_EVENT_ACCEPTED) {
+        gone = connections.begun(report->value);
+        begun.emplace_back(report->value, connections.now());
+      } else if (report->event == ZMQ_EVENT_DISCONNECTED) {
+        gone = connections.ended(report->value);
       }
       if (gone) {
         options.counts->clients.store(connections.clients(), std::memory_order_relaxed);
@@ -508,11 +496,7 @@ result<std::unique_ptr<listener>> listener::open(const listener_options& options
       (options.host.find(':') != std::string::npos && !zmq::set_option(x->router.get(), ZMQ_IPV6, 1)))
     return zmq_error("cannot create a socket for LMCache's clients");
   // Without a limit of events: otherwise ZeroMQ's thread would wait for this one, which may wait for it.
-  if (zmq_socket_monitor(x->router.get(), monitor_address, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
-    return zmq_error("cannot watch the connections of LMCache's clients");
-  x->monitor.reset(::zmq_socket(x->context.get(), ZMQ_PAIR));
-  if (!x->monitor || !zmq::set_option(x->monitor.get(), ZMQ_LINGER, 0) ||
-      !zmq::set_option(x->monitor.get(), ZMQ_RCVHWM, 0) || zmq_connect(x->monitor.get(), monitor_address) != 0)
+  if (!x->monitor.open(x->context.get(), x->router.get(), monitor_address, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED))
     return zmq_error("cannot watch the connections of LMCache's clients");
   x->admission.reset(::zmq_socket(x->context.get(), ZMQ_REP));
   if (!x->admission || !zmq::set_option(x->admission.get(), ZMQ_LINGER, 0) ||
@@ -566,10 +550,7 @@ void listener::stop() {
     x_->ring();
     x_->thread.join();
   }
-  // Reports are switched off: otherwise ZeroMQ's thread would wait for a reader.
-  if (x_->router)
-    zmq_socket_monitor(x_->router.get(), nullptr, 0);
-  x_->monitor.reset();
+  x_->monitor.close();
   // The last answers are still being sent.
   if (x_->router)
     static_cast<void>(zmq::set_option(x_->router.get(), ZMQ_LINGER, linger_at_the_end));
