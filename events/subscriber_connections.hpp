@@ -19,51 +19,41 @@ public:
   subscriber_connections(std::uint32_t most, std::uint64_t bytes_max) : most_(most), bytes_max_(bytes_max) {}
 
   /// ZeroMQ has accepted a connection. One that had the descriptor before has ended.
-  void begun(int descriptor) { all_[descriptor] = {++last_, {}, false}; }
+  void begun(int descriptor) { all_[descriptor] = {descriptor, ++last_}; }
   void ended(int descriptor) { all_.erase(descriptor); }
 
-  struct new_connection {
+  struct connection {
     int descriptor = -1;
     /// Its place in the order in which connections have begun.
     std::uint64_t number = 0;
+    std::optional<std::uint64_t> cookie{};
+    bool refused = false;
   };
   /// Those without a cookie so far.
-  std::vector<new_connection> unknown() const {
-    std::vector<new_connection> out;
-    for (const auto& [descriptor, x] : all_)
-      if (!x.cookie)
-        out.push_back({descriptor, x.number});
-    return out;
+  std::vector<connection> unknown() const {
+    return those([](const connection& x) { return !x.cookie; });
   }
-  /// Keeps the cookie of a connection. False if there are too many: then it is to be shut down. Nothing happens if it
-  /// has ended meanwhile, also if another one has its descriptor.
-  [[nodiscard]] bool identify(const new_connection& who, std::uint64_t cookie) {
-    const auto found = all_.find(who.descriptor);
-    if (found == all_.end() || found->second.number != who.number)
-      return true;
-    found->second.refused = staying().size() >= most_;
-    found->second.cookie = cookie;
-    return !found->second.refused;
+  /// Those with one that may stay so far.
+  std::vector<connection> staying() const {
+    return those([](const connection& x) { return x.cookie && !x.refused; });
   }
 
-  struct known_connection {
-    int descriptor = -1;
-    std::uint64_t cookie = 0;
-  };
-  /// Those that may stay so far.
-  std::vector<known_connection> staying() const {
-    std::vector<known_connection> out;
-    for (const auto& [descriptor, x] : all_)
-      if (x.cookie && !x.refused)
-        out.push_back({descriptor, *x.cookie});
-    return out;
+  /// Keeps the cookie of a connection. False if there are too many: then it is to be shut down. Nothing happens if it
+  /// has ended meanwhile, also if another one has its descriptor.
+  [[nodiscard]] bool identify(const connection& who, std::uint64_t cookie) {
+    auto* const found = find(who);
+    if (found == nullptr)
+      return true;
+    found->refused = staying().size() >= most_;
+    found->cookie = cookie;
+    return !found->refused;
   }
   /// Whether a connection that has sent so many bytes in its life may stay.
-  [[nodiscard]] bool may_stay(const known_connection& who, std::uint64_t bytes) {
+  [[nodiscard]] bool may_stay(const connection& who, std::uint64_t bytes) {
     if (bytes <= bytes_max_)
       return true;
-    if (const auto found = all_.find(who.descriptor); found != all_.end() && found->second.cookie == who.cookie)
-      found->second.refused = true;
+    if (auto* const found = find(who))
+      found->refused = true;
     return false;
   }
 
@@ -72,15 +62,22 @@ public:
   std::uint64_t bytes_max() const noexcept { return bytes_max_; }
 
 private:
-  struct state {
-    std::uint64_t number = 0;
-    std::optional<std::uint64_t> cookie;
-    bool refused = false;
-  };
+  template <class Condition>
+  std::vector<connection> those(Condition holds) const {
+    std::vector<connection> out;
+    for (const auto& [descriptor, x] : all_)
+      if (holds(x))
+        out.push_back(x);
+    return out;
+  }
+  connection* find(const connection& who) {
+    const auto found = all_.find(who.descriptor);
+    return found != all_.end() && found->second.number == who.number ? &found->second : nullptr;
+  }
 
   std::uint32_t most_;
   std::uint64_t bytes_max_;
-  std::map<int, state> all_;
+  std::map<int, connection> all_;
   std::uint64_t last_ = 0;
 };
 
