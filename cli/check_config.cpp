@@ -10,6 +10,7 @@
 #include "http/server/tls.hpp"
 #include "http/server/tokens.hpp"
 #include "io/data_directory.hpp"
+#include "io/slab/disk_shortage.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -18,7 +19,6 @@
 #include <optional>
 #include <string>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <system_error>
 #include <unistd.h>
 #include <vector>
@@ -58,12 +58,10 @@ std::optional<config::problem> notice_of_disk(const config::node_config& config)
   auto at = fs::absolute(made_slabs(config), ignored);
   while (at.has_relative_path() && !fs::exists(at, ignored))
     at = at.parent_path();
-  struct statvfs disk {};
-  // Some network file systems do not report their size.
-  if (!keeps_made_slabs(config) || ::statvfs(at.c_str(), &disk) != 0 || disk.f_blocks == 0)
+  const auto free = io::free_bytes(at);
+  if (!keeps_made_slabs(config) || !free)
     return std::nullopt;
-  const auto free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
-  const auto room = free - std::min(free, config.storage.spare_bytes) + bytes_in(made_slabs(config));
+  const auto room = *free - std::min(*free, config.storage.spare_bytes) + bytes_in(made_slabs(config));
   if (room >= wanted)
     return std::nullopt;
   return config::problem{"storage.disk_bytes",

@@ -3,8 +3,16 @@
 #include "base/size_text.hpp"
 
 #include <cerrno>
+#include <sys/statvfs.h>
 
 namespace troupe::io {
+
+std::optional<std::uint64_t> free_bytes(const std::filesystem::path& directory) {
+  struct statvfs disk {};
+  if (::statvfs(directory.c_str(), &disk) != 0 || disk.f_blocks == 0)
+    return std::nullopt;
+  return std::uint64_t{disk.f_bavail} * disk.f_frsize;
+}
 
 error lack_of_disk(const disk_shortage& x) {
   auto text = x.file + " needs " + size_text(x.needed_bytes) + " of disk space, and ";

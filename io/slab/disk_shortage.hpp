@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,10 @@ struct disk_shortage {
   /// What to do instead of freeing space: "configure a smaller slab".
   std::string otherwise{};
 };
+
+/// The free space of the disk of a directory, for this user; nothing if its file system does not report it, as some
+/// network file systems do not.
+std::optional<std::uint64_t> free_bytes(const std::filesystem::path& directory);
 
 /// The error `no_space`, with the way out.
 error lack_of_disk(const disk_shortage& x);

@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <utility>
 
 namespace troupe::io {
@@ -112,13 +111,6 @@ std::optional<slab_spec> read_trailer_at(int descriptor, std::uint64_t offset) {
     done += static_cast<std::size_t>(got);
   }
   return read_slab_trailer(block);
-}
-
-std::optional<std::uint64_t> free_bytes(const fs::path& directory) {
-  struct statvfs volume {};
-  if (::statvfs(directory.c_str(), &volume) != 0 || volume.f_blocks == 0)
-    return std::nullopt; // some network file systems do not report it
-  return std::uint64_t{volume.f_bavail} * volume.f_frsize;
 }
 
 tl::unexpected<error> no_space(const slab_spec& spec, int code) {

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/statvfs.h>
 #include <type_traits>
 #include <unistd.h>
 
@@ -86,11 +85,8 @@ std::optional<growth_record> record_at(int descriptor, const slab_spec& spec, st
 }
 
 tl::unexpected<error> disk_is_full(const slab_spec& spec, std::uint64_t bytes, int code) {
-  struct statvfs disk {};
-  const bool is_known = ::statvfs(spec.path.parent_path().c_str(), &disk) == 0 && disk.f_blocks != 0;
-  const auto free = is_known ? std::optional(std::uint64_t{disk.f_bavail} * disk.f_frsize) : std::nullopt;
-  auto out = lack_of_disk(
-      {named(spec.path), bytes, code, free, spec.spare_bytes, "lower the size of such slabs (storage.disk_bytes)"});
+  auto out = lack_of_disk({named(spec.path), bytes, code, free_bytes(spec.path.parent_path()), spec.spare_bytes,
+                           "lower the size of such slabs (storage.disk_bytes)"});
   if (code != EDQUOT)
     out.text = "the disk is full: " + out.text;
   return tl::unexpected(std::move(out));
@@ -101,9 +97,7 @@ result<void> give_space(int descriptor, const slab_spec& spec, std::uint64_t fro
   if (bytes == 0 || spec.length_only)
     return {};
   // Checking first avoids filling the disk, for a moment, for its other users.
-  struct statvfs disk {};
-  if (::statvfs(spec.path.parent_path().c_str(), &disk) == 0 && disk.f_blocks != 0 &&
-      std::uint64_t{disk.f_bavail} * disk.f_frsize < bytes + spec.spare_bytes)
+  if (const auto free = free_bytes(spec.path.parent_path()); free && *free < bytes + spec.spare_bytes)
     return disk_is_full(spec, bytes, ENOSPC);
   int code = 0;
   do {
