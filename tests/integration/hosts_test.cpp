@@ -80,12 +80,16 @@ TEST_CASE("a client on another host saves and loads every byte and finds pages o
   check_clean(far, shape);
   CHECK(far.count("hit_blocks") == model.blocks);
   // Through both halves of a connector.
-  const auto engine =
-      run_replay(from_elsewhere(node, transport) + arguments{"--trace", small_trace, "--engine", "--salt", "3"});
-  INFO(engine.err);
-  CHECK(engine.code == 0);
-  CHECK(engine.count("wrong_tokens") == 0);
-  CHECK(engine.count("loaded_bytes") > 0);
+  const auto engine = [&] {
+    auto x = run_replay(from_elsewhere(node, transport) + arguments{"--trace", small_trace, "--engine", "--salt", "3"});
+    INFO(x.err);
+    CHECK(x.code == 0);
+    CHECK(x.count("wrong_tokens") == 0);
+    return x;
+  };
+  // On a busy machine the first may find nothing, as its own saves have not ended when it looks.
+  engine();
+  CHECK(engine().count("loaded_bytes") > 0);
   check_rest(node, shape);
   CHECK(node.stop() == 0);
 }
