@@ -8,6 +8,7 @@
 #include "http/hf3fs/hf3fs.hpp"
 #include "http/native/native.hpp"
 #include "http/page/page.hpp"
+#include "http/registry/asking_rounds.hpp"
 #include "http/registry/metadata_service.hpp"
 #include "http/sglang/sglang.hpp"
 #include "http/slots/client_keys.hpp"
@@ -176,6 +177,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   const auto admin = out->admin_of(system, services, service, program);
   const auto live_status = node_status::status_service::make(system, {services, service, config, program, admin.ready});
   router routes;
+  routes.set_rounds(asking_rounds(system));
   router handshake_routes;
   add_admin_routes(handshake_routes, admin);
   add_admin_routes(routes, admin);

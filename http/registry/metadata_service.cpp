@@ -1,6 +1,7 @@
 #include "http/registry/metadata_service.hpp"
 
 #include "actors/support/ask.hpp"
+#include "actors/support/asking_round.hpp"
 #include "actors/support/gather.hpp"
 #include "actors/support/shard_batches.hpp"
 #include "actors/support/stats_sum.hpp"
@@ -146,6 +147,7 @@ bool metadata_service::refuse_writer(const namespace_id& ns, const callback<T>& 
 
 void metadata_service::exists(const namespace_id& ns, rank_number rank, std::vector<key_digest> keys,
                               callback<codes> then) const {
+  const asking_round::short_question question(keys.size());
   split<result_codes>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return exists_request{ns, rank, std::move(part)};
   });
@@ -154,6 +156,7 @@ void metadata_service::exists(const namespace_id& ns, rank_number rank, std::vec
 void metadata_service::protect(const namespace_id& ns, rank_number rank, bool complete_only, duration protect_for,
                                std::uint32_t readers_share, std::vector<key_digest> keys,
                                callback<locations> then) const {
+  const asking_round::short_question question(keys.size());
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return protect_request{ns, rank, complete_only, protect_for, std::move(part), readers_share};
   });
@@ -237,6 +240,7 @@ void metadata_service::clear(const namespace_id& ns, rank_number rank, callback<
 void metadata_service::locate(const namespace_id& ns, rank_number rank, const ticket& lease, duration lease_for,
                               const lease_bounds& bounds, std::vector<key_digest> keys,
                               callback<locations> then) const {
+  const asking_round::short_question question(keys.size());
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return locate_request{ns, rank, lease, lease_for, std::move(part), bounds};
   });

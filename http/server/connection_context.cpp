@@ -8,6 +8,12 @@
 
 namespace troupe::http {
 
+namespace {
+
+constexpr std::size_t large_body = std::size_t{16} * 1024;
+
+} // namespace
+
 connection_context::connection_context(shared_state& shared)
     : shared_(shared), mailbox_(std::make_shared<mailbox>(*this)) {}
 
@@ -20,6 +26,9 @@ bool connection_context::take_at_once(late_answer& x) noexcept {
 
 std::optional<late_answer> connection_context::call(const route& r, const request& x, exchange_id id,
                                                     std::string& thrown) {
+  // Reading such a body takes longer than what the round still has to do.
+  if (x.body().size() > large_body)
+    end_round();
   at_once_.reset();
   handling_ = id;
   try {

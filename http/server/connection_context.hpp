@@ -2,6 +2,7 @@
 
 #include "http/server/credentials.hpp"
 #include "http/server/mailbox.hpp"
+#include "http/server/request_round.hpp"
 #include "http/server/response.hpp"
 #include "http/server/router.hpp"
 #include "http/server/shared_state.hpp"
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace troupe::http {
 
@@ -39,6 +41,12 @@ public:
   virtual void forget(std::uint64_t id) noexcept = 0;
 
 protected:
+  /// The round of this thread; null: there is none. By the thread that serves, which also ends it.
+  void adopt_round(std::unique_ptr<request_round> x) noexcept { round_ = std::move(x); }
+  void end_round() noexcept {
+    if (round_)
+      round_->end();
+  }
   /// Answers that come from other threads. To be closed by the derived class, before anything that `wake` needs is
   /// destroyed.
   mailbox& answers() noexcept { return *mailbox_; }
@@ -50,6 +58,7 @@ private:
   shared_state& shared_;
   bool is_draining_ = false;
   std::shared_ptr<mailbox> mailbox_;
+  std::unique_ptr<request_round> round_;
   /// The request whose handler is running, and its answer.
   std::optional<exchange_id> handling_;
   std::optional<late_answer> at_once_;

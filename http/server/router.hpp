@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "http/server/request.hpp"
+#include "http/server/request_round.hpp"
 #include "http/server/response.hpp"
 #include "http/server/role.hpp"
 
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe::http {
@@ -76,6 +78,11 @@ public:
   /// have.
   void match(std::optional<method> method, std::string_view target, route_match& found) const;
 
+  /// Each io thread makes one of these when it starts, for what the handlers leave until the end of a round.
+  void set_rounds(request_round_maker make) { make_round_ = std::move(make); }
+  /// May be null.
+  const request_round_maker& round_maker() const noexcept { return make_round_; }
+
   /// The first error of an `add`, for the code that starts the server: a pattern that is not a path, or is registered
   /// twice, or a route without a name or a handler.
   const result<void>& check() const noexcept { return check_; }
@@ -88,6 +95,7 @@ private:
   /// The leaves of patterns without parameters, by the whole path: those are requested most.
   std::unique_ptr<exact_paths> exact_;
   result<void> check_;
+  request_round_maker make_round_;
 };
 
 } // namespace troupe::http

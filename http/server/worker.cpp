@@ -32,16 +32,27 @@ worker::~worker() {
 
 void worker::run() noexcept {
   answers().adopt_thread();
-  for (;;) {
-    try {
-      context_.run();
-      break;
-    } catch (const std::exception& e) {
-      // Only if memory is lacking: handlers' exceptions end in `call`. The connection ends at its deadline.
-      shared().log->error("error while serving: {}; continuing", e.what());
-    }
-  }
+  if (const auto& make_round = shared().routes.round_maker())
+    adopt_round(make_round());
+  while (serve_round())
+    end_round();
+  adopt_round(nullptr);
   answers().close();
+}
+
+/// Waits for something to do, and does what there is. False after `drain`, when nothing is left.
+bool worker::serve_round() {
+  try {
+    if (context_.run_one() == 0)
+      return false;
+    const auto until = later(std::chrono::steady_clock::now(), round_time);
+    while (context_.poll_one() > 0 && std::chrono::steady_clock::now() < until) {
+    }
+  } catch (const std::exception& e) {
+    // Only if memory is lacking: handlers' exceptions end in `call`. The connection ends at its deadline.
+    shared().log->error("error while serving: {}; continuing", e.what());
+  }
+  return true;
 }
 
 void worker::leave(const arrival& came) noexcept {

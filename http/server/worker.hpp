@@ -25,6 +25,8 @@ public:
 
   /// Limit of connections in the reserve of one worker.
   static constexpr std::uint32_t max_reserve = 64;
+  /// The longest time of a round: connections that are always ready do not delay those whose answers wait for its end.
+  static constexpr duration round_time = std::chrono::microseconds{100};
 
   explicit worker(shared_state& shared);
   ~worker() override;
@@ -45,6 +47,7 @@ public:
   void drain(timestamp deadline);
 
 private:
+  bool serve_round();
   void leave(const arrival& came) noexcept;
   void forget(std::uint64_t id) noexcept override;
   void wake() override;

@@ -3,6 +3,7 @@
 #include "actors/node/metrics/metrics.hpp"
 #include "actors/node/namespaces/namespaces.hpp"
 #include "actors/node/registry/registry.hpp"
+#include "http/registry/asking_rounds.hpp"
 
 #include <caf/all.hpp>
 
@@ -67,6 +68,7 @@ http_world::http_world(const add_routes& add, const config::http_config& config,
     listening_sockets.push_back(counted(*system_, x, asked_shards_));
   service_ = std::make_shared<const metadata_service>(*system_, listening_sockets, namespaces_, how.names);
   http::router routes;
+  routes.set_rounds(http::asking_rounds(*system_));
   add(routes, service_);
   server_ = http::started(config, std::move(routes), watcher);
 }

@@ -4,6 +4,7 @@
 #include "actors/node/registry/registry.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/system_config.hpp"
+#include "http/registry/asking_rounds.hpp"
 
 #include <algorithm>
 #include <future>
@@ -63,6 +64,7 @@ struct slot_node::implementation {
 result<std::unique_ptr<slot_node>> slot_node::start(const slot_node_options& options) {
   auto parts = std::make_unique<implementation>(options);
   http::router routes;
+  routes.set_rounds(http::asking_rounds(parts->system));
   http::hf3fs::add_routes(routes, parts->service, options.hf3fs);
   http::sglang::add_routes(routes, parts->service, options.sglang);
   auto server = http::server::start(options.http, std::move(routes));

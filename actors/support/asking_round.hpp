@@ -1,0 +1,70 @@
+#pragma once
+
+#include "messages/messages.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace troupe {
+
+/// How a thread that is no worker of the actor system, and serves many callers in rounds, wakes the actors that it asks
+/// with `ask`. An io thread of the HTTP server is one: it handles all requests that have arrived, and then waits.
+///
+/// A question about one key takes an index shard about a microsecond; to wake a worker for it, and this thread again
+/// for the answer, takes ten times as long. So actors that short questions make ready are collected, and at the end of
+/// the round this thread runs them itself: no thread is woken, and the answers come before the thread waits. Where a
+/// round asks about more than `most_keys`, its actors go to the workers at once, as those of all other questions do:
+/// then their work is worth a thread of its own beside the parsing of the next request.
+///
+/// CAF allows that: an actor is a job that any thread may run, as long as one does at a time, and its mailbox sees to
+/// that.
+///
+/// For the thread that made it, at most one for each thread.
+class asking_round final : public caf::execution_unit {
+public:
+  static constexpr std::size_t most_keys = 32;
+
+  /// Applies to all questions of this thread from now on, which must be to actors of `system`.
+  explicit asking_round(caf::actor_system& system);
+  /// Passes what is collected to the workers.
+  ~asking_round() override;
+  asking_round(const asking_round&) = delete;
+  asking_round& operator=(const asking_round&) = delete;
+
+  /// Null on threads without one: their questions wake workers.
+  static asking_round* of_this_thread() noexcept;
+
+  /// Runs the collected actors. Without this call they would not run: it must follow every round.
+  void end();
+
+  void exec_later(caf::resumable* job) override;
+
+  /// While it exists, questions of this thread are short, and ask about so many keys together. They must change
+  /// nothing that the answer waits for. Has no effect on threads without a round.
+  class short_question {
+  public:
+    explicit short_question(std::size_t keys);
+    ~short_question();
+    short_question(const short_question&) = delete;
+    short_question& operator=(const short_question&) = delete;
+
+  private:
+    asking_round* round_;
+  };
+
+private:
+  void run(caf::resumable* job, std::size_t messages);
+  void hand_over();
+
+  // Counts of this round.
+  std::size_t questions_ = 0;
+  std::size_t keys_ = 0;
+  bool is_short_ = false;
+  /// Actors with a reference each, which whoever runs them releases. None twice: an actor becomes ready once, and then
+  /// only after it was run.
+  std::vector<caf::resumable*> ready_;
+  /// Empty between rounds; kept for its memory.
+  std::vector<caf::resumable*> running_;
+};
+
+} // namespace troupe
