@@ -16,6 +16,10 @@ namespace {
 
 constexpr std::uint64_t jobs_max = 256;
 
+/// Events "asked: NAME" must come with events "given up: NAME": the caller was gone before the answer.
+constexpr std::string_view asked = "asked: ";
+constexpr std::string_view given_up = "given up: ";
+
 struct arguments {
   run_options run;
   std::uint64_t seeds = 1;
@@ -241,6 +245,12 @@ int run(const program& what, std::span<const char* const> given) {
       if (!counts.contains(name)) {
         covered = false;
         std::printf("never happened: %.*s\n", static_cast<int>(name.size()), name.data());
+      }
+  if (args.coverage)
+    for (const auto& [name, n] : counts)
+      if (name.starts_with(asked) && !counts.contains(std::string(given_up) + name.substr(asked.size()))) {
+        covered = false;
+        std::printf("no caller has given it up before the answer: %s\n", name.c_str() + asked.size());
       }
   if (args.seeds > 1 && args.expect.empty())
     for (const auto& [name, n] : counts)

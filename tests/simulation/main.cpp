@@ -1,9 +1,16 @@
+#include "actors/support/listeners/message_kinds.hpp"
 #include "base/log.hpp"
+#include "messages/messages.hpp"
 #include "tests/simulation/namespace_world.hpp"
 #include "tests/simulation/slot_world.hpp"
 #include "tests/simulation/world.hpp"
 
+#include <caf/all.hpp>
+
+#include <algorithm>
 #include <iterator>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -196,6 +203,48 @@ constexpr std::string_view must_happen_to_namespaces[] = {
     "store: refused a batch",
 };
 
+/// Requests of clients that no client here makes. Most of their rules have simulations of their own.
+constexpr std::string_view asked_elsewhere[] = {
+    // troupe-cluster-simulation
+    "cluster_hello",
+    "prefix_fetch_request",
+    "reuse_request",
+    // troupe-handshake-simulation
+    "handshake_fetch_request",
+    "handshake_heartbeat_request",
+    "handshake_list_request",
+    "handshake_publish_request",
+    "handshake_seen_request",
+    "handshake_withdraw_request",
+    "@atom @str handshake_watcher_actor",
+    // troupe-events-simulation
+    "describe_pages_request",
+    // troupe-lmcache-simulation: leases of its lookups
+    "renew_request",
+    // statistics and the handshake directory: answered at once, and nothing is kept for the caller
+    "@atom",
+    // the memory of a client on another host: tests/actors/remote_worker_test.cpp
+    "@atom remote_offer",
+};
+
+/// "asked: NAME" for all other requests that a client may send to a node, from the interfaces of its handles.
+std::vector<std::string> requests_of_clients() {
+  caf::actor_system_config config;
+  register_messages(config);
+  caf::actor_system system(config);
+  std::vector<std::string> out;
+  for (const auto& kind : kinds_of_client_messages(system)) {
+    // "@<>+troupe::first+troupe::second" behind some bytes
+    std::string name;
+    std::istringstream types(kind.substr(kind.find("@<>+") + 4));
+    for (std::string type; std::getline(types, type, '+');)
+      name += (name.empty() ? "" : " ") + type.substr(type.rfind(':') + 1);
+    if (std::ranges::find(asked_elsewhere, name) == std::end(asked_elsewhere))
+      out.push_back("asked: " + name);
+  }
+  return out;
+}
+
 std::vector<std::string_view> names_of_defects() {
   std::vector<std::string_view> out;
   for (const auto& [name, which] : defect_names)
@@ -223,8 +272,12 @@ int main(int argc, char** argv) {
     using names = std::vector<std::string_view>;
     if (made_namespaces)
       return names(std::begin(must_happen_to_namespaces), std::end(must_happen_to_namespaces));
-    return slot_clients ? names(std::begin(must_happen_to_slot_clients), std::end(must_happen_to_slot_clients))
-                        : names(std::begin(must_happen), std::end(must_happen));
+    if (slot_clients)
+      return names(std::begin(must_happen_to_slot_clients), std::end(must_happen_to_slot_clients));
+    names out(std::begin(must_happen), std::end(must_happen));
+    static const auto asked = requests_of_clients();
+    out.insert(out.end(), asked.begin(), asked.end());
+    return out;
   };
   what.run = [&](const sim_main::run_options& x) {
     log::set_level(x.verbose ? "debug" : "off");

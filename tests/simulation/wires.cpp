@@ -49,8 +49,29 @@ bool is_repeatable(const caf::message& x) {
   return is_one_of<match_request, locate_request, reserve_request>(x);
 }
 
+/// "reserve_request", or the types of all that it consists of.
+std::string name_of(const caf::actor_system& system, const caf::message& what) {
+  std::string out;
+  for (std::size_t i = 0; i < what.size(); ++i) {
+    const auto [number, type] = what.type(i);
+    auto name = system.types().portable_name(number, type);
+    if (const auto scope = name.rfind("::"); scope != std::string::npos)
+      name.erase(0, scope + 2);
+    out += (i > 0 ? " " : "") + name;
+  }
+  return out;
+}
+
 constexpr ppm lost = 3'000;
 constexpr ppm doubled = 3'000;
+
+/// Chance that the line is cut soon after a rare request has reached the node, mostly before it is answered. Before the
+/// answers to others, enough lines are cut anyway.
+constexpr ppm left = 400'000;
+
+bool is_rare(const caf::message& x) {
+  return x.match_elements<invalidate_request>();
+}
 
 } // namespace
 
@@ -139,7 +160,29 @@ void line::deliver(side there, const parcel& x) {
   auto what = x.what;
   if (there == client && !watch_.hears(x.sender, x.to, x.id, what))
     return;
+  note(there, x);
   x.to->get()->enqueue(far(there, x.sender), x.id, translate(there, what), nullptr);
+}
+
+void line::note(side there, const parcel& x) {
+  if (there == node && x.id.is_request() && x.sender) {
+    auto name = name_of(ends_[node].in->system(), x.what);
+    world_.count("asked: " + name);
+    if (world_.p.nemesis.cut && !world_.winding_down && is_rare(x.what) && random_.chance(left))
+      world_.schedule.after(random_.skewed_time(duration(1), 4 * world_.p.network_delay), [self = shared_from_this()] {
+        if (self->open_)
+          self->world_.count("fault: cut line before an answer");
+        self->cut();
+      });
+    unanswered_[{x.sender->id(), x.id.request_id().integer_value()}] = std::move(name);
+  }
+  if (there == client && x.id.is_response())
+    unanswered_.erase({x.to->id(), x.id.request_id().integer_value()});
+}
+
+void line::give_up() {
+  for (const auto& [which, name] : std::exchange(unanswered_, {}))
+    world_.count("given up: " + name);
 }
 
 void line::cut() {
@@ -147,6 +190,8 @@ void line::cut() {
     return;
   for (auto& x : ends_)
     x.parcels.clear();
+  if (ends_[node].in != nullptr)
+    give_up();
   for (const auto here : {client, node})
     if (ends_[here].in != nullptr)
       world_.schedule.after(world_.random.skewed_time(world_.p.notice_min, world_.p.notice_max),

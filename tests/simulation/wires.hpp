@@ -9,6 +9,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
 
 namespace troupe::simulation {
 
@@ -71,6 +73,10 @@ private:
     timestamp last = timestamp::min();
   };
 
+  /// Notes a request that reaches the node, and an answer that reaches the client.
+  void note(side there, const parcel& x);
+  /// The callers of all requests that the node has, and has not answered, are gone.
+  void give_up();
   void notice(side here);
   /// Handles of the sender's side become such of the receiver's.
   caf::message translate(side there, const caf::message& what);
@@ -83,6 +89,8 @@ private:
   std::array<end, 2> ends_;
   bool open_ = true;
   std::uint64_t carried_ = 0;
+  /// What the node was asked and has not answered: by the caller and the number of its request.
+  std::map<std::pair<caf::actor_id, std::uint64_t>, std::string> unanswered_;
 };
 
 } // namespace troupe::simulation
