@@ -87,7 +87,7 @@ caf::strong_actor_ptr send_request(caf::actor_system& system, const Handle& to, 
       system.next_actor_id(), system.node(), &system, config, std::move(then), to.node() != system.node());
   caf::actor_cast<caf::strong_actor_ptr>(to)->enqueue(
       receiver, caf::message_id(1).with_category(caf::message_id::normal_message_category),
-      caf::make_message(std::forward<Ts>(xs)...), asking_round::of_this_thread());
+      caf::make_message(std::forward<Ts>(xs)...), asking_round::for_question(system));
   return receiver;
 }
 

@@ -1,18 +1,20 @@
 #include "actors/support/asking_round.hpp"
 
+#include <utility>
+
 namespace troupe {
 
 namespace {
 
 thread_local asking_round* round_of_this_thread = nullptr;
 
-/// Messages that an actor may handle beyond the questions of a round. Others' messages that arrive meanwhile are mostly
-/// as short, and leaving them would wake a worker after all. Few, since the callers of this thread wait.
-constexpr std::size_t messages_of_others = 16;
-
 } // namespace
 
 asking_round::asking_round(caf::actor_system& system) : caf::execution_unit(&system) {
+  // Each collected actor was asked about one key at least, so there are no more: an actor that cannot be noted for lack
+  // of memory would never run again.
+  ready_.reserve(most_keys);
+  running_.reserve(most_keys);
   round_of_this_thread = this;
 }
 
@@ -21,31 +23,44 @@ asking_round::~asking_round() {
   hand_over();
 }
 
-asking_round* asking_round::of_this_thread() noexcept {
-  return round_of_this_thread;
+caf::execution_unit* asking_round::for_question(const caf::actor_system& to) {
+  auto* const round = round_of_this_thread;
+  if (round == nullptr || &round->system() != &to)
+    return nullptr;
+  // This question may be for an actor that was collected for a short one, and would wait with it.
+  if (!round->is_short_)
+    round->hand_over();
+  return round;
 }
 
 void asking_round::end() {
-  const auto messages = questions_ + messages_of_others;
-  questions_ = 0;
   keys_ = 0;
+  waiting_since_ = timestamp::max();
   running_.swap(ready_);
   for (auto* job : running_)
-    run(job, messages);
+    run(job);
   running_.clear();
 }
 
 void asking_round::exec_later(caf::resumable* job) {
-  // Also called for actors that get a message from one that runs here: those are for the workers.
-  if (is_short_)
-    ready_.push_back(job);
-  else
+  // Not collected: actors that get a message from one that runs here, and those that an answer's receiver asks.
+  if (!is_short_) {
     system().scheduler().enqueue(job);
+    return;
+  }
+  if (ready_.empty())
+    waiting_since_ = std::chrono::steady_clock::now();
+  ready_.push_back(job);
 }
 
-/// As a worker of CAF's scheduler does.
-void asking_round::run(caf::resumable* job, std::size_t messages) {
-  switch (job->resume(this, messages)) {
+/// As a worker of CAF's scheduler does, but with a time limit: message by message, since the actor may have to do for
+/// others what takes long.
+void asking_round::run(caf::resumable* job) {
+  const auto until = later(std::chrono::steady_clock::now(), longest_run);
+  auto state = job->resume(this, 1);
+  while (state == caf::resumable::resume_later && std::chrono::steady_clock::now() < until)
+    state = job->resume(this, 1);
+  switch (state) {
   case caf::resumable::resume_later:
     system().scheduler().enqueue(job);
     break;
@@ -59,19 +74,18 @@ void asking_round::run(caf::resumable* job, std::size_t messages) {
 }
 
 void asking_round::hand_over() {
+  waiting_since_ = timestamp::max();
   for (auto* job : ready_)
     system().scheduler().enqueue(job);
   ready_.clear();
 }
 
-asking_round::short_question::short_question(std::size_t keys) : round_(of_this_thread()) {
+asking_round::short_question::short_question(std::size_t keys) : round_(round_of_this_thread) {
   if (round_ == nullptr)
     return;
-  ++round_->questions_;
+  // While a round ends, its receivers may ask: nothing would end the round that these began.
   round_->keys_ += keys;
-  round_->is_short_ = round_->keys_ <= most_keys;
-  if (!round_->is_short_)
-    round_->hand_over();
+  round_->is_short_ = round_->keys_ <= most_keys && round_->running_.empty();
 }
 
 asking_round::short_question::~short_question() {

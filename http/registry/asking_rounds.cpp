@@ -11,6 +11,7 @@ public:
   explicit round_of_questions(caf::actor_system& system) : round_(system) {}
 
   void end() noexcept override { round_.end(); }
+  timestamp waiting_since() const noexcept override { return round_.waiting_since(); }
 
 private:
   asking_round round_;

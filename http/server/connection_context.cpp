@@ -3,6 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <array>
+#include <chrono>
+#include <cstddef>
 #include <exception>
 #include <utility>
 
@@ -10,12 +12,23 @@ namespace troupe::http {
 
 namespace {
 
+/// Reading a larger body takes longer than what a round has to do at its end.
 constexpr std::size_t large_body = std::size_t{16} * 1024;
 
 } // namespace
 
 connection_context::connection_context(shared_state& shared)
     : shared_(shared), mailbox_(std::make_shared<mailbox>(*this)) {}
+
+void connection_context::make_round() noexcept {
+  try {
+    if (const auto& make = shared_.routes.round_maker())
+      round_ = make();
+  } catch (const std::exception& e) {
+    // Only if memory is lacking. All is served without rounds, too.
+    shared_.log->warn("cannot serve in rounds: {}; each question wakes a worker", e.what());
+  }
+}
 
 bool connection_context::take_at_once(late_answer& x) noexcept {
   if (handling_ != x.id || at_once_)
@@ -26,9 +39,9 @@ bool connection_context::take_at_once(late_answer& x) noexcept {
 
 std::optional<late_answer> connection_context::call(const route& r, const request& x, exchange_id id,
                                                     std::string& thrown) {
-  // Reading such a body takes longer than what the round still has to do.
-  if (x.body().size() > large_body)
-    end_round();
+  if (round_ && (x.body().size() > large_body ||
+                 later(round_->waiting_since(), request_round::longest) < std::chrono::steady_clock::now()))
+    round_->end();
   at_once_.reset();
   handling_ = id;
   try {

@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace troupe::http {
 
@@ -41,12 +40,13 @@ public:
   virtual void forget(std::uint64_t id) noexcept = 0;
 
 protected:
-  /// The round of this thread; null: there is none. By the thread that serves, which also ends it.
-  void adopt_round(std::unique_ptr<request_round> x) noexcept { round_ = std::move(x); }
+  // Rounds, where the router has any: by the thread that serves.
+  void make_round() noexcept;
   void end_round() noexcept {
     if (round_)
       round_->end();
   }
+  void leave_round() noexcept { round_.reset(); }
   /// Answers that come from other threads. To be closed by the derived class, before anything that `wake` needs is
   /// destroyed.
   mailbox& answers() noexcept { return *mailbox_; }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "base/clock.hpp"
+
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -9,12 +12,17 @@ namespace troupe::http {
 /// and destroyed by that thread.
 class request_round {
 public:
+  /// What waits for the end of a round waits no longer, but for what the thread is doing then.
+  static constexpr duration longest = std::chrono::microseconds{100};
+
   virtual ~request_round() = default;
 
-  /// Called before the thread waits, before a request with a large body, and after `worker::round_time` at the latest,
-  /// but for the step that is under way then. Answers that come meanwhile are sent before the thread waits. May be
-  /// called without a request before it.
+  /// Called before the thread waits, and before a request with a large body, or one that comes when something has
+  /// waited for `longest`. Answers that come meanwhile are sent before the thread waits. May be called without a
+  /// request before it.
   virtual void end() noexcept = 0;
+  /// When the first thing that waits for the end began to; `timestamp::max()` if nothing does.
+  virtual timestamp waiting_since() const noexcept = 0;
 };
 
 using request_round_maker = std::function<std::unique_ptr<request_round>()>;

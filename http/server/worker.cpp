@@ -32,11 +32,10 @@ worker::~worker() {
 
 void worker::run() noexcept {
   answers().adopt_thread();
-  if (const auto& make_round = shared().routes.round_maker())
-    adopt_round(make_round());
+  make_round();
   while (serve_round())
     end_round();
-  adopt_round(nullptr);
+  leave_round();
   answers().close();
 }
 
@@ -45,7 +44,8 @@ bool worker::serve_round() {
   try {
     if (context_.run_one() == 0)
       return false;
-    const auto until = later(std::chrono::steady_clock::now(), round_time);
+    // Connections that are always ready do not delay those whose answers wait for the end of the round.
+    const auto until = later(std::chrono::steady_clock::now(), request_round::longest);
     while (context_.poll_one() > 0 && std::chrono::steady_clock::now() < until) {
     }
   } catch (const std::exception& e) {

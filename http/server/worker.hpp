@@ -25,8 +25,6 @@ public:
 
   /// Limit of connections in the reserve of one worker.
   static constexpr std::uint32_t max_reserve = 64;
-  /// The longest time of a round: connections that are always ready do not delay those whose answers wait for its end.
-  static constexpr duration round_time = std::chrono::microseconds{100};
 
   explicit worker(shared_state& shared);
   ~worker() override;
