@@ -72,8 +72,8 @@ private:
   std::size_t keys_ = 0;
   bool is_short_ = false;
   timestamp waiting_since_ = timestamp::max();
-  /// Actors with a reference each, which whoever runs them releases. None twice: an actor becomes ready once, and then
-  /// only after it was run.
+  /// Actors with a reference each, which is released after they have run. None twice: an actor becomes ready once, and
+  /// then only after it was run.
   std::vector<caf::resumable*> ready_;
   /// Empty between rounds; kept for its memory.
   std::vector<caf::resumable*> running_;

@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::uint64_t jobs_max = 256;
 
-/// Events "asked: NAME" must come with events "given up: NAME": the caller was gone before the answer.
+/// Events "asked: NAME" must come with events "abandoned: NAME": the caller was gone before the answer.
 constexpr std::string_view asked = "asked: ";
-constexpr std::string_view given_up = "given up: ";
+constexpr std::string_view abandoned = "abandoned: ";
 
 struct arguments {
   run_options run;
@@ -248,9 +248,9 @@ int run(const program& what, std::span<const char* const> given) {
       }
   if (args.coverage)
     for (const auto& [name, n] : counts)
-      if (name.starts_with(asked) && !counts.contains(std::string(given_up) + name.substr(asked.size()))) {
+      if (name.starts_with(asked) && !counts.contains(std::string(abandoned) + name.substr(asked.size()))) {
         covered = false;
-        std::printf("no caller has given it up before the answer: %s\n", name.c_str() + asked.size());
+        std::printf("no caller has left before the answer: %s\n", name.c_str() + asked.size());
       }
   if (args.seeds > 1 && args.expect.empty())
     for (const auto& [name, n] : counts)

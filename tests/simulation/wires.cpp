@@ -180,9 +180,9 @@ void line::note(side there, const parcel& x) {
     unanswered_.erase({x.to->id(), x.id.request_id().integer_value()});
 }
 
-void line::give_up() {
+void line::abandon() {
   for (const auto& [which, name] : std::exchange(unanswered_, {}))
-    world_.count("given up: " + name);
+    world_.count("abandoned: " + name);
 }
 
 void line::cut() {
@@ -191,7 +191,7 @@ void line::cut() {
   for (auto& x : ends_)
     x.parcels.clear();
   if (ends_[node].in != nullptr)
-    give_up();
+    abandon();
   for (const auto here : {client, node})
     if (ends_[here].in != nullptr)
       world_.schedule.after(world_.random.skewed_time(world_.p.notice_min, world_.p.notice_max),

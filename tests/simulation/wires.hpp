@@ -76,7 +76,7 @@ private:
   /// Notes a request that reaches the node, and an answer that reaches the client.
   void note(side there, const parcel& x);
   /// The callers of all requests that the node has, and has not answered, are gone.
-  void give_up();
+  void abandon();
   void notice(side here);
   /// Handles of the sender's side become such of the receiver's.
   caf::message translate(side there, const caf::message& what);
