@@ -1,7 +1,7 @@
 #include "io/data_directory.hpp"
 
 #include "base/log.hpp"
-#include "io/same_file.hpp"
+#include "base/same_file.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "io/memory/handed_memory.hpp"
 
-#include "io/same_file.hpp"
+#include "base/same_file.hpp"
 
 #include <optional>
 #include <sys/stat.h>

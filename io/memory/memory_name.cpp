@@ -2,7 +2,7 @@
 
 #include "base/hex.hpp"
 #include "base/log.hpp"
-#include "io/same_file.hpp"
+#include "base/same_file.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 #include "io/slab/slab_file.hpp"
 
 #include "base/log.hpp"
+#include "base/same_file.hpp"
 #include "base/size_text.hpp"
 #include "io/page.hpp"
-#include "io/same_file.hpp"
 #include "io/slab/disk_shortage.hpp"
 #include "io/slab/slab_growth.hpp"
 #include "io/slab/slab_trailer.hpp"

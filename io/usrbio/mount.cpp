@@ -1,8 +1,8 @@
 #include "io/usrbio/mount.hpp"
 
 #include "base/log.hpp"
+#include "base/same_file.hpp"
 #include "base/threads.hpp"
-#include "io/same_file.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include "actors/support/listeners/message_kinds.hpp"
 #include "base/local_socket.hpp"
 #include "base/log.hpp"
-#include "io/tcp_socket.hpp"
+#include "base/tcp_socket.hpp"
 
 #include <caf/io/basp_broker.hpp>
 
@@ -425,7 +425,7 @@ bool acceptor::accept_policy::try_accept(int& accepted, int listener) {
 acceptor::acceptor(caf::io::network::default_multiplexer& backend, int descriptor,
                    std::shared_ptr<listener_registry> registry, options how)
     : caf::io::doorman(new_handle<caf::io::accept_handle>()), registry_(std::move(registry)), options_(std::move(how)),
-      port_(options_.port != 0 ? options_.port : io::bound_port(descriptor)), acceptor_(backend, descriptor) {}
+      port_(options_.port != 0 ? options_.port : bound_port(descriptor)), acceptor_(backend, descriptor) {}
 
 bool acceptor::new_connection() {
   unique_descriptor accepted(acceptor_.accepted_socket());

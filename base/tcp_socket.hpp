@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-namespace troupe::io {
+namespace troupe {
 
 /// The port a socket is bound to; 0 if it is not a TCP socket.
 std::uint16_t bound_port(int descriptor) noexcept;
 
-} // namespace troupe::io
+} // namespace troupe

@@ -1,9 +1,9 @@
-#include "io/tcp_socket.hpp"
+#include "base/tcp_socket.hpp"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-namespace troupe::io {
+namespace troupe {
 
 std::uint16_t bound_port(int descriptor) noexcept {
   sockaddr_storage name{};
@@ -17,4 +17,4 @@ std::uint16_t bound_port(int descriptor) noexcept {
   return 0;
 }
 
-} // namespace troupe::io
+} // namespace troupe
