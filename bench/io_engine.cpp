@@ -5,7 +5,7 @@
 
 #include "base/unique_descriptor.hpp"
 #include "bench/measuring.hpp"
-#include "io/engine/engine.hpp"
+#include "io/make_engine.hpp"
 #include "io/memory/backing.hpp"
 #include "io/page.hpp"
 

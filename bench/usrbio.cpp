@@ -2,7 +2,7 @@
 // as many threads that copy between the same file and the same memory.
 
 #include "bench/measuring.hpp"
-#include "io/engine/engine.hpp"
+#include "io/make_engine.hpp"
 #include "io/page.hpp"
 #include "tests/named_memory.hpp"
 #include "tests/usrbio/served_directory.hpp"

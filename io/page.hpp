@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/page_encoding.hpp"
+#include "io/memory/page_alignment.hpp"
 #include "io/page_checksum.hpp"
 
 #include <cstddef>
@@ -20,9 +21,6 @@ inline constexpr std::uint32_t page_version = 2;
 
 /// The same of pages with an encoding, which builds before there was one do not read.
 inline constexpr std::uint32_t encoded_page_version = 3;
-
-/// Slots, buffers and file offsets are multiples of this, as direct I/O requires on common disks.
-inline constexpr std::uint64_t page_alignment = 4096;
 
 /// The size of the trailer behind the last slot of a slab file; see io/slab/slab_trailer.hpp.
 inline constexpr std::uint64_t slab_trailer_bytes = page_alignment;

@@ -29,8 +29,8 @@ struct arena_info {
   packed<host_address> movers{};
 };
 
-/// Memory of a client, for one rank, which the node may write pages to and read pages from: see `io/remote_memory.hpp`.
-/// It is cut into frames like an extent of the arena.
+/// Memory of a client, for one rank, which the node may write pages to and read pages from: see
+/// `io/memory/remote_memory.hpp`. It is cut into frames like an extent of the arena.
 struct remote_offer {
   packed<std::uint8_t> address{};
   packed<std::uint8_t> key{};

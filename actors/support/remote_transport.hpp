@@ -2,7 +2,7 @@
 
 #include "base/clock.hpp"
 #include "config/node_config.hpp"
-#include "io/remote_memory.hpp"
+#include "io/memory/remote_memory.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "base/threads.hpp"
 #include "base/write_gate.hpp"
-#include "io/usrbio/options.hpp"
+#include "io/engine/usrbio_options.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -139,9 +139,5 @@ struct engine_options {
   /// Is checked right before each write is given to the system. Closed: the write fails with `io_error` and ESTALE.
   std::shared_ptr<const write_gate> gate = write_gate::always_open();
 };
-
-/// Starts an engine of the kind in the options. Errors: `invalid_argument` for options out of range, `io_error` when no
-/// thread can be started, `unsupported` where the kernel refuses io_uring or 3FS is missing and there is no fallback.
-result<std::unique_ptr<engine>> make_engine(const engine_options& options, completion_sink sink);
 
 } // namespace troupe::io

@@ -1,5 +1,6 @@
 #include "io/foreign/foreign_reader.hpp"
 
+#include "io/make_engine.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>

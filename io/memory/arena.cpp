@@ -5,7 +5,7 @@
 #include "base/log.hpp"
 #include "base/size_text.hpp"
 #include "io/memory/extent_source.hpp"
-#include "io/page.hpp"
+#include "io/memory/page_alignment.hpp"
 
 #include <algorithm>
 #include <array>

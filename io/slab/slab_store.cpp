@@ -1,9 +1,10 @@
 #include "io/slab/slab_store.hpp"
 
 #include "base/log.hpp"
+#include "io/make_engine.hpp"
 #include "io/page.hpp"
+#include "io/slab/chunk_advice.hpp"
 #include "io/slab/slab_growth.hpp"
-#include "io/usrbio/chunk_advice.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -99,8 +100,7 @@ result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& wa
   if (!slab)
     return tl::unexpected<error>(std::move(slab.error()));
   if (on_3fs)
-    if (const auto advice = usrbio::chunk_advice(options.slab.slot_bytes, usrbio::chunk_bytes_of(slab->descriptor()));
-        !advice.empty())
+    if (const auto advice = chunk_advice(options.slab.slot_bytes, chunk_bytes_of(slab->descriptor())); !advice.empty())
       log::get("io")->warn("{}: {}", options.slab.path.string(), advice);
   if (!*mover)
     mover = make_engine(engine, std::move(sink));

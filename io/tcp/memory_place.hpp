@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "io/remote_memory.hpp"
+#include "io/memory/remote_memory.hpp"
 #include "io/tcp/tcp_stream.hpp"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
-#include "io/remote_memory.hpp"
+#include "io/memory/remote_memory.hpp"
 #include "io/tcp/memory_frames.hpp"
 
 #include <chrono>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/remote_memory.hpp"
+#include "io/memory/remote_memory.hpp"
 #include "io/tcp/memory_frames.hpp"
 #include "io/tcp/stream_schedule.hpp"
 #include "io/tcp/tcp_stream.hpp"

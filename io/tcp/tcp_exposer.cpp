@@ -1,7 +1,7 @@
 #include "base/event_signal.hpp"
 #include "base/threads.hpp"
+#include "io/memory/page_alignment.hpp"
 #include "io/memory/private_memory.hpp"
-#include "io/page.hpp"
 #include "io/tcp/exposed_streams.hpp"
 #include "io/tcp/memory_frames.hpp"
 #include "io/tcp/memory_place.hpp"

@@ -3,8 +3,8 @@
 #include "base/event_signal.hpp"
 #include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
+#include "io/memory/page_alignment.hpp"
 #include "io/memory/private_memory.hpp"
-#include "io/page.hpp"
 #include "io/ucx/listener_guard.hpp"
 #include "io/ucx/ucx_library.hpp"
 

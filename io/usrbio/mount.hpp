@@ -2,8 +2,8 @@
 
 #include "base/clock.hpp"
 #include "base/unique_descriptor.hpp"
+#include "io/engine/usrbio_options.hpp"
 #include "io/usrbio/client_library.hpp"
-#include "io/usrbio/options.hpp"
 #include "io/usrbio/shared_mapping.hpp"
 
 #include <atomic>

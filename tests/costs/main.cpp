@@ -12,7 +12,7 @@
 // mark the begin and the end.
 
 #include "actors/node/registry/registry_state.hpp"
-#include "io/engine/engine.hpp"
+#include "io/make_engine.hpp"
 #include "io/page.hpp"
 #include "tests/conformance/slot_node.hpp"
 

@@ -1,4 +1,5 @@
 #include "io/engine/uring_engine.hpp"
+#include "io/make_engine.hpp"
 #include "io/memory/backing.hpp"
 #include "io/slab/slab_file.hpp"
 #include "tests/catch.hpp"

@@ -1,4 +1,4 @@
-#include "io/engine/engine.hpp"
+#include "io/make_engine.hpp"
 #include "io/slab/slab_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/named_memory.hpp"

@@ -1,5 +1,6 @@
 #include "base/log.hpp"
 #include "io/engine/uring_engine.hpp"
+#include "io/make_engine.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 

@@ -1,6 +1,6 @@
 #include "base/unique_descriptor.hpp"
 #include "io/page.hpp"
-#include "io/usrbio/chunk_advice.hpp"
+#include "io/slab/chunk_advice.hpp"
 #include "tests/catch.hpp"
 
 #include <fcntl.h>
@@ -9,7 +9,6 @@ namespace io_usrbio_chunks_test {
 
 using namespace troupe;
 using namespace troupe::io;
-using namespace troupe::io::usrbio;
 
 TEST_CASE("usrbio: no advice is given for slots of whole chunks or without known chunks", "[usrbio]") {
   CHECK(chunk_advice(1052672, 1052672).empty());

@@ -1,4 +1,5 @@
 #include "io/foreign/foreign_pages.hpp"
+#include "io/make_engine.hpp"
 #include "io/slab/slab_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/named_memory.hpp"

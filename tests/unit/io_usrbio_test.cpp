@@ -1,3 +1,4 @@
+#include "io/make_engine.hpp"
 #include "io/slab/slab_store.hpp"
 #include "io/usrbio/client_library.hpp"
 #include "io/usrbio/shared_mapping.hpp"

@@ -1,6 +1,6 @@
 #include "actors/node/supervisor/trace_file.hpp"
 #include "base/write_gate.hpp"
-#include "io/engine/engine.hpp"
+#include "io/make_engine.hpp"
 #include "io/page.hpp"
 #include "io/slab/slab_file.hpp"
 #include "store/epoch_file.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/remote_memory.hpp"
+#include "io/memory/remote_memory.hpp"
 #include "tests/catch.hpp"
 
 #include <future>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/usrbio/options.hpp"
+#include "io/engine/usrbio_options.hpp"
 #include "tests/cannot.hpp"
 #include "tests/usrbio/stand_in/layout.hpp"
 

@@ -6,9 +6,9 @@
 #include "base/identifiers.hpp"
 #include "gpu/device_event_table.hpp"
 #include "gpu/page_mover.hpp"
+#include "io/memory/remote_memory.hpp"
 #include "io/memory/shared_memory.hpp"
 #include "io/page.hpp"
-#include "io/remote_memory.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/transfer_messages.hpp"
 

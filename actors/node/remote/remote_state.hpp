@@ -3,7 +3,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
-#include "io/remote_memory.hpp"
+#include "io/memory/remote_memory.hpp"
 #include "messages/io_messages.hpp"
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include "actors/node/remote/remote_totals.hpp"
 #include "base/process_watch.hpp"
 #include "io/memory/extent_source.hpp"
-#include "io/remote_memory.hpp"
+#include "io/memory/remote_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <atomic>

@@ -3,7 +3,7 @@
 #include "actors/node/supervisor/client_names.hpp"
 #include "base/namespace_spec.hpp"
 #include "io/memory/extent_source.hpp"
-#include "io/remote_memory.hpp"
+#include "io/memory/remote_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <cstddef>

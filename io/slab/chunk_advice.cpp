@@ -1,10 +1,10 @@
-#include "io/usrbio/chunk_advice.hpp"
+#include "io/slab/chunk_advice.hpp"
 
 #include "io/page.hpp"
 
 #include <sys/stat.h>
 
-namespace troupe::io::usrbio {
+namespace troupe::io {
 
 std::string chunk_advice(std::uint64_t slot_bytes, std::uint64_t chunk_bytes) {
   if (chunk_bytes == 0 || slot_bytes % chunk_bytes == 0)
@@ -24,4 +24,4 @@ std::uint64_t chunk_bytes_of(int descriptor) noexcept {
   return ::fstat(descriptor, &status) == 0 && status.st_blksize > 0 ? static_cast<std::uint64_t>(status.st_blksize) : 0;
 }
 
-} // namespace troupe::io::usrbio
+} // namespace troupe::io
