@@ -3,7 +3,7 @@
 #include "actors/node/io_worker/scrub_pace.hpp"
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/supervisor/node.hpp"
-#include "base/page_residence.hpp"
+#include "actors/node/tables/page_residence.hpp"
 #include "base/process_watch.hpp"
 #include "tests/eviction_ledger.hpp"
 #include "tests/simulation/asked_ledger.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/registry/key_index.hpp"
+#include "actors/node/tables/key_index.hpp"
 #include "base/reuse_counts.hpp"
 
 #include <cstddef>

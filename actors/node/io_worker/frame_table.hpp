@@ -3,9 +3,9 @@
 #include "actors/node/eviction/eviction_policy.hpp"
 #include "actors/node/io_worker/frame_number.hpp"
 #include "actors/node/io_worker/free_frames.hpp"
+#include "actors/node/tables/page_residence.hpp"
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
-#include "base/page_residence.hpp"
 #include "messages/io_messages.hpp"
 
 #include <array>

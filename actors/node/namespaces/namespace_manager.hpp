@@ -1,10 +1,10 @@
 #pragma once
 
 #include "actors/node/namespaces/namespace_files.hpp"
+#include "actors/node/tables/page_residence.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
-#include "base/page_residence.hpp"
 #include "io/slab/disk_budget.hpp"
 #include "messages/messages.hpp"
 

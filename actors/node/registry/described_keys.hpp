@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/node/registry/chunked_array.hpp"
-#include "actors/node/registry/key_index.hpp"
+#include "actors/node/tables/chunked_array.hpp"
+#include "actors/node/tables/key_index.hpp"
 #include "base/digest.hpp"
 #include "events/feed.hpp"
 

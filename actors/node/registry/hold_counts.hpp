@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/node/registry/coarse_clock.hpp"
-#include "actors/node/registry/key_index.hpp"
+#include "actors/node/tables/key_index.hpp"
 #include "base/identifiers.hpp"
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "actors/node/registry/chunked_array.hpp"
 #include "actors/node/registry/coarse_clock.hpp"
-#include "actors/node/registry/key_index.hpp"
+#include "actors/node/tables/chunked_array.hpp"
+#include "actors/node/tables/key_index.hpp"
 #include "base/digest.hpp"
 #include "base/identifiers.hpp"
 

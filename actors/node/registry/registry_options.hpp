@@ -3,10 +3,10 @@
 #include "actors/node/eviction/lru_policy.hpp"
 #include "actors/node/registry/lookup_history.hpp"
 #include "actors/node/registry/request_recorder.hpp"
+#include "actors/node/tables/page_residence.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
-#include "base/page_residence.hpp"
 #include "events/feed.hpp"
 
 #include <chrono>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/node/registry/deadline_queue.hpp"
-#include "actors/node/registry/key_index.hpp"
 #include "actors/node/registry/owner_index.hpp"
+#include "actors/node/tables/key_index.hpp"
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
 #include "messages/registry_messages.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/node/registry/chunked_array.hpp"
 #include "actors/node/registry/shard_namespaces.hpp"
+#include "actors/node/tables/chunked_array.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>

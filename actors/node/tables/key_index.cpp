@@ -1,4 +1,4 @@
-#include "actors/node/registry/key_index.hpp"
+#include "actors/node/tables/key_index.hpp"
 
 #include <algorithm>
 #include <cassert>

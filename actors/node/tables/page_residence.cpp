@@ -1,4 +1,4 @@
-#include "base/page_residence.hpp"
+#include "actors/node/tables/page_residence.hpp"
 
 namespace troupe {
 

@@ -1,4 +1,4 @@
-#include "actors/node/registry/chunked_array.hpp"
+#include "actors/node/tables/chunked_array.hpp"
 
 #include <new>
 #include <sys/mman.h>

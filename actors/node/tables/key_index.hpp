@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/registry/chunked_array.hpp"
+#include "actors/node/tables/chunked_array.hpp"
 #include "base/prefetch.hpp"
 
 #include <array>
