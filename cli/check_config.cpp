@@ -1,6 +1,6 @@
 #include "actors/cluster/etcd/etcd_access.hpp"
+#include "actors/node/namespaces/slab_places.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
-#include "actors/node/supervisor/slab_places.hpp"
 #include "actors/support/listeners/tls_channel.hpp"
 #include "base/bound_socket.hpp"
 #include "base/size_text.hpp"

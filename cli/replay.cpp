@@ -1,7 +1,7 @@
 #include "actors/client/node_client.hpp"
+#include "actors/node/namespaces/rank_parts.hpp"
 #include "actors/node/supervisor/node_listeners.hpp"
 #include "actors/node/supervisor/node_start.hpp"
-#include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/log.hpp"
 #include "base/threads.hpp"

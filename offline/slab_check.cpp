@@ -1,7 +1,7 @@
 #include "offline/slab_check.hpp"
 
+#include "actors/node/namespaces/slab_places.hpp"
 #include "actors/node/supervisor/restore_plan.hpp"
-#include "actors/node/supervisor/slab_places.hpp"
 #include "io/claims/claim_files.hpp"
 #include "io/page.hpp"
 #include "io/slab/slab_reader.hpp"

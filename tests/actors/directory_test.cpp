@@ -1,6 +1,6 @@
 #include "actors/node/directory/answer_bounds.hpp"
 #include "actors/node/directory/directory.hpp"
-#include "actors/node/directory/directory_proxy.hpp"
+#include "actors/node/reception/directory_proxy.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/unit/record_store.hpp"
 

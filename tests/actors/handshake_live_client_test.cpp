@@ -1,6 +1,6 @@
 #include "actors/client/handshake/client.hpp"
 #include "actors/node/directory/directory.hpp"
-#include "actors/node/directory/directory_proxy.hpp"
+#include "actors/node/reception/directory_proxy.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
 

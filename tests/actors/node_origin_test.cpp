@@ -1,4 +1,4 @@
-#include "actors/node/directory/directory_proxy.hpp"
+#include "actors/node/reception/directory_proxy.hpp"
 #include "actors/node/reception/reception.hpp"
 #include "actors/support/listeners/handshake_name.hpp"
 #include "io/memory/arena_name.hpp"

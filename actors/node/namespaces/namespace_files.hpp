@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/supervisor/rank_parts.hpp"
+#include "actors/node/namespaces/rank_parts.hpp"
 #include "base/error.hpp"
 #include "base/write_gate.hpp"
 #include "config/node_config.hpp"

@@ -1,7 +1,7 @@
 #include "actors/node/reception/reception.hpp"
 
-#include "actors/node/directory/directory_proxy.hpp"
 #include "actors/node/reception/client_proxy.hpp"
+#include "actors/node/reception/directory_proxy.hpp"
 #include "actors/support/listeners/handshake_name.hpp"
 #include "base/geometry_bounds.hpp"
 #include "base/log.hpp"

@@ -1,7 +1,7 @@
 #include "actors/node/supervisor/index_restore.hpp"
 
+#include "actors/node/namespaces/slab_places.hpp"
 #include "actors/node/supervisor/restore_plan.hpp"
-#include "actors/node/supervisor/slab_places.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "store/epoch_file.hpp"

@@ -1,11 +1,11 @@
 #include "actors/node/supervisor/node.hpp"
 
+#include "actors/node/namespaces/rank_parts.hpp"
 #include "actors/node/reception/client_cluster.hpp"
 #include "actors/node/reception/client_shard.hpp"
 #include "actors/node/reception/client_worker.hpp"
 #include "actors/node/remote/remote_worker.hpp"
 #include "actors/node/supervisor/peer_terms.hpp"
-#include "actors/node/supervisor/rank_parts.hpp"
 #include "base/host_identity.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"

@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/rank_parts.hpp"
+#include "actors/node/namespaces/rank_parts.hpp"
 
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/support/io_engine_options.hpp"

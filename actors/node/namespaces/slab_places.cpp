@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/slab_places.hpp"
+#include "actors/node/namespaces/slab_places.hpp"
 
 namespace troupe {
 

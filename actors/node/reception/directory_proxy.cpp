@@ -1,4 +1,4 @@
-#include "actors/node/directory/directory_proxy.hpp"
+#include "actors/node/reception/directory_proxy.hpp"
 
 #include "actors/node/directory/answer_bounds.hpp"
 

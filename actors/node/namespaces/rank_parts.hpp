@@ -2,7 +2,7 @@
 
 #include "actors/node/allocator/allocator_state.hpp"
 #include "actors/node/io_worker/io_worker.hpp"
-#include "actors/node/supervisor/slab_places.hpp"
+#include "actors/node/namespaces/slab_places.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/memory_budget.hpp"
