@@ -1,9 +1,9 @@
 #include "actors/cluster/pages/staging_client.hpp"
 
 #include "actors/client/copy_engine/copy_engine.hpp"
+#include "actors/cluster/pages/session_rules.hpp"
 #include "actors/cluster/pages/staging_copier.hpp"
 #include "actors/cluster/pages/staging_mover.hpp"
-#include "actors/cluster/peers/session_rules.hpp"
 
 #include <algorithm>
 #include <thread>

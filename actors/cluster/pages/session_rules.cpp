@@ -1,4 +1,4 @@
-#include "actors/cluster/peers/session_rules.hpp"
+#include "actors/cluster/pages/session_rules.hpp"
 
 #include <algorithm>
 
