@@ -4,8 +4,8 @@
 ///     build/release/troupe serve --config configs/single-node.json
 ///     build/release/examples/troupe-example-engine data/single
 
+#include "connector/live/runtime.hpp"
 #include "connector/output_aggregator.hpp"
-#include "connector/runtime.hpp"
 #include "gpu/kv_layout.hpp"
 
 #include <algorithm>

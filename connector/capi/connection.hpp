@@ -2,7 +2,7 @@
 
 #include "connector/capi/boundary.hpp"
 #include "connector/capi/conversions.hpp"
-#include "connector/runtime.hpp"
+#include "connector/live/runtime.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/namespace_spec.hpp"
 #include "connector/capi/troupe.h"
-#include "connector/runtime.hpp"
+#include "connector/live/runtime.hpp"
 #include "connector/types.hpp"
 #include "gpu/kv_layout.hpp"
 

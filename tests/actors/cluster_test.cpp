@@ -3,7 +3,7 @@
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/log.hpp"
-#include "connector/engine_halves.hpp"
+#include "connector/live/engine_halves.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"

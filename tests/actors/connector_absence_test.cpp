@@ -1,6 +1,6 @@
 #include "actors/node/supervisor/node_listeners.hpp"
 #include "actors/support/system_config.hpp"
-#include "connector/runtime.hpp"
+#include "connector/live/runtime.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"

@@ -1,6 +1,6 @@
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/system_config.hpp"
-#include "connector/engine_halves.hpp"
+#include "connector/live/engine_halves.hpp"
 #include "connector/output_aggregator.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "connector/engine_halves.hpp"
+#include "connector/live/engine_halves.hpp"
 #include "workload/replay/engine_report.hpp"
 #include "workload/replay/trace.hpp"
 #include "workload/runner/run.hpp"

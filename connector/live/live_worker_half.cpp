@@ -1,8 +1,8 @@
 #include "actors/support/ask.hpp"
 #include "base/layouts.hpp"
 #include "base/log.hpp"
-#include "connector/background_attach.hpp"
-#include "connector/engine_halves.hpp"
+#include "connector/live/background_attach.hpp"
+#include "connector/live/engine_halves.hpp"
 #include "connector/worker/ordered_sender.hpp"
 #include "connector/worker/worker_state.hpp"
 

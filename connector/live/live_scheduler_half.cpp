@@ -1,9 +1,9 @@
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
-#include "connector/background_attach.hpp"
-#include "connector/engine_halves.hpp"
 #include "connector/groups/grouped_scheduler_state.hpp"
+#include "connector/live/background_attach.hpp"
+#include "connector/live/engine_halves.hpp"
 #include "connector/scheduler/scheduler_state.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-#include "connector/runtime.hpp"
+#include "connector/live/runtime.hpp"
 
 #include "actors/client/link/node_address.hpp"
 #include "actors/support/listeners/listeners.hpp"
 #include "actors/support/system_config.hpp"
-#include "connector/engine_halves.hpp"
 #include "connector/groups/grouped_worker_half.hpp"
+#include "connector/live/engine_halves.hpp"
 
 #include <algorithm>
 

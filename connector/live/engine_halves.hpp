@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/client/node_client.hpp"
-#include "connector/runtime.hpp"
+#include "connector/live/runtime.hpp"
 
 #include <memory>
 #include <optional>

@@ -1,7 +1,7 @@
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
-#include "connector/background_attach.hpp"
-#include "connector/engine_halves.hpp"
+#include "connector/live/background_attach.hpp"
+#include "connector/live/engine_halves.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "messages/answer_codes.hpp"
 
