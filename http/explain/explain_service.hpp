@@ -3,8 +3,8 @@
 #include "actors/node/supervisor/node_start.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/unix_clock.hpp"
 #include "http/explain/explanation.hpp"
+#include "http/explain/unix_clock.hpp"
 #include "http/registry/metadata_service.hpp"
 #include "http/server/caller.hpp"
 

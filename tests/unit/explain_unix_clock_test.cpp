@@ -1,9 +1,9 @@
-#include "base/unix_clock.hpp"
+#include "http/explain/unix_clock.hpp"
 #include "tests/catch.hpp"
 
 #include <chrono>
 
-namespace base_unix_clock_test {
+namespace explain_unix_clock_test {
 
 using namespace troupe;
 using namespace std::chrono_literals;
@@ -58,4 +58,4 @@ TEST_CASE("Unix time is that of the system clock", "[unix_clock]") {
   CHECK(x.before <= x.after);
 }
 
-} // namespace base_unix_clock_test
+} // namespace explain_unix_clock_test

@@ -1,4 +1,4 @@
-#include "base/unix_clock.hpp"
+#include "http/explain/unix_clock.hpp"
 
 namespace troupe {
 
