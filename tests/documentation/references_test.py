@@ -33,8 +33,8 @@ FILE_ENDINGS = (".json", ".jsonl", ".md", ".yml", ".py", ".pem", ".key", ".csr",
                 ".slab", ".log", ".svg", ".service", ".html", ".js", ".css", ".sh", ".txt")
 IGNORED = {"build", "data", "dist", ".git", ".cache", "__pycache__"}
 # Names that metrics are made of, or that are no metrics.
-NO_METRIC = {"troupe_capi", "troupe_client", "troupe_node", "troupe_node_states", "troupe_client_states",
-             "troupe_add_library", "troupe_page", "troupe_io"}
+NO_METRIC = {"troupe_capi", "troupe_client", "troupe_node", "troupe_node_states", "troupe_node_files",
+             "troupe_client_states", "troupe_add_library", "troupe_page", "troupe_io"}
 
 
 def slug(heading):

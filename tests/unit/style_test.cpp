@@ -66,7 +66,8 @@ constexpr std::array plain_folders{"base/",
                                    "cli/screens/"};
 
 /// Libraries in mixed folders whose files must not include it either; and all that are named *_states.
-constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};
+constexpr std::array plain_libraries{"troupe_connecting",   "troupe_connector",  "troupe_etcd",    "troupe_http_bodies",
+                                     "troupe_mapped_arena", "troupe_node_files", "troupe_takeover"};
 
 /// Neither of these folders includes a file of the other: the node's wing and the client's. What a node is towards
 /// other nodes, and what serves LMCache's clients, are made of the client's, which knows nothing of them, and the
