@@ -1,28 +1,23 @@
 #include "tests/catch.hpp"
 #include "tests/unit/code_sizes.hpp"
+#include "tests/unit/source_tree.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <filesystem>
-#include <fstream>
-#include <initializer_list>
-#include <iterator>
 #include <map>
 #include <regex>
-#include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace style_test {
 
-/// The rules of CONTRIBUTING.md that a program can check, on the sources themselves.
+/// The rules of CONTRIBUTING.md on the text of files that a program can check, on the sources themselves.
+
+using namespace troupe::test;
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::size_t max_columns = 120;
 constexpr std::size_t max_lines = 600;
@@ -40,88 +35,16 @@ const std::map<std::string, std::size_t> larger_ones{
     {"actors/node/registry/registry.cpp: registry::make_behavior", 135},
 };
 
-/// The folders that may include CAF; all others must not depend on actors. Files with rules in these folders are
-/// identified by their library.
-constexpr std::array caf_folders{
-    "messages/",      "actors/",       "connector/",        "workload/runner/",   "cli/",
-    "http/registry/", "tests/actors/", "tests/simulation/", "tests/integration/", "bench/"};
-
-/// The libraries whose files must not include CAF through any chain of headers.
-constexpr std::array plain_folders{"base/",
-                                   "metrics/",
-                                   "io/",
-                                   "gpu/",
-                                   "codec/",
-                                   "config/",
-                                   "http/server/",
-                                   "workload/engine_model/",
-                                   "workload/replay/",
-                                   "workload/kv_values/",
-                                   "store/",
-                                   "handshake/",
-                                   "http_client/",
-                                   "lmcache/",
-                                   "events/",
-                                   "offline/",
-                                   "cli/screens/"};
-
-/// Libraries in mixed folders whose files must not include it either; and all that are named *_states.
-constexpr std::array plain_libraries{"troupe_connecting",   "troupe_connector",  "troupe_etcd",    "troupe_http_bodies",
-                                     "troupe_mapped_arena", "troupe_node_files", "troupe_takeover"};
-
-/// Neither of these folders includes a file of the other: the node's wing and the client's. What a node is towards
-/// other nodes, and what serves LMCache's clients, are made of the client's, which knows nothing of them, and the
-/// node's wing and they do not know each other.
-constexpr std::string_view node_wing = "actors/node/";
-constexpr std::array wings_of_clients{"actors/cluster/", "actors/lmcache/"};
-constexpr std::array client_wing{"actors/client/", "connector/"};
-
 /// Put together here, so that this file does not contain them.
 const std::array unfinished{std::string{"TO"}.append("DO"), std::string{"FIX"}.append("ME")};
 
 /// A cast to void silences no warning of an unused result. base/event_signal.hpp is the way for eventfds.
 const std::regex dropped_transfer("static_cast<void>\\(::(read|write|pread|pwrite|ftruncate)\\(");
 
-/// Path from the root of the sources → text.
-using source_tree = std::map<std::string, std::string>;
-
-std::string concat(std::initializer_list<std::string_view> parts) {
-  std::string result;
-  for (const auto part : parts)
-    result += part;
-  return result;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream{text};
-  for (std::string line; std::getline(stream, line);)
-    lines.push_back(std::move(line));
-  return lines;
-}
-
 /// Code points, which is what an editor shows as columns here.
 std::size_t columns(std::string_view line) {
   return static_cast<std::size_t>(
       std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
-}
-
-bool is_cpp(std::string_view path) {
-  return path.ends_with(".hpp") || path.ends_with(".cpp");
-}
-
-bool in_any(std::string_view path, const auto& folders) {
-  return std::ranges::any_of(folders, [&](std::string_view folder) { return path.starts_with(folder); });
-}
-
-/// The name in `#include "name"` or `#include <name>`, with its delimiters; empty for other lines.
-std::string_view included(std::string_view line) {
-  constexpr std::string_view directive = "#include ";
-  return line.starts_with(directive) ? line.substr(directive.size()) : std::string_view{};
-}
-
-bool is_product(std::string_view path) {
-  return is_cpp(path) && !path.starts_with("tests/") && !path.starts_with("bench/");
 }
 
 /// Functions and classes above their limits, by file and name, with their sizes.
@@ -130,7 +53,7 @@ std::map<std::string, std::size_t> too_large(const source_tree& tree) {
   for (const auto& [path, text] : tree) {
     if (!is_product(path))
       continue;
-    const auto sizes = troupe::test::sizes_of(text);
+    const auto sizes = sizes_of(text);
     for (const auto& x : sizes.functions)
       if (x.size > max_function_lines)
         out[concat({path, ": ", x.name})] = x.size;
@@ -153,14 +76,6 @@ std::vector<std::string> check_sizes(const std::map<std::string, std::size_t>& f
     if (const auto known = found.find(name); known == found.end() || known->second < size)
       out.push_back(concat({name, ": is smaller now: lower its number in larger_ones, or remove it"}));
   return out;
-}
-
-std::vector<std::string> includes_of(const std::string& text) {
-  std::vector<std::string> result;
-  for (const auto& line : lines_of(text))
-    if (const auto name = included(line); name.size() > 2)
-      result.emplace_back(name);
-  return result;
 }
 
 std::vector<std::string> check_layout(const std::string& path, const std::string& text) {
@@ -253,141 +168,6 @@ std::vector<std::string> check_own_header(const std::string& path, const source_
   return {path + ": the first include is not \"" + header + "\""};
 }
 
-/// The files that make up the libraries of rules, as CMakeLists.txt name them, and their headers.
-std::set<std::string> rule_files(const source_tree& tree) {
-  constexpr std::string_view command = "troupe_add_library(";
-  std::set<std::string> result;
-  for (const auto& [path, text] : tree) {
-    if (!path.ends_with("CMakeLists.txt"))
-      continue;
-    const auto folder = path.substr(0, path.size() - std::string_view{"CMakeLists.txt"}.size());
-    for (auto at = text.find(command); at != std::string::npos; at = text.find(command, at + 1)) {
-      const auto begin = at + command.size();
-      std::istringstream words{text.substr(begin, text.find(')', begin) - begin)};
-      std::string library;
-      words >> library;
-      if (!library.ends_with("_states") && std::ranges::find(plain_libraries, library) == plain_libraries.end())
-        continue;
-      for (std::string name; words >> name && name != "LINK";)
-        if (name.ends_with(".cpp"))
-          for (const auto& file : {folder + name, folder + name.substr(0, name.size() - 4) + ".hpp"})
-            if (tree.contains(file))
-              result.insert(file);
-    }
-  }
-  for (const auto& [path, text] : tree)
-    if (path.ends_with("_state.hpp") || path.ends_with("_state.cpp"))
-      result.insert(path);
-  return result;
-}
-
-/// The chain of includes from `path` to CAF, or nothing.
-std::string way_to_caf(const std::string& path, const source_tree& tree, std::set<std::string>& seen) {
-  if (!seen.insert(path).second || !tree.contains(path))
-    return {};
-  for (const auto& name : includes_of(tree.at(path))) {
-    if (name.starts_with("<caf/"))
-      return concat({path, " → ", name});
-    if (auto way = way_to_caf(name.substr(1, name.size() - 2), tree, seen); !way.empty())
-      return concat({path, " → ", way});
-  }
-  return {};
-}
-
-std::vector<std::string> check_caf(const source_tree& tree) {
-  std::vector<std::string> complaints;
-  const auto rules = rule_files(tree);
-  for (const auto& [path, text] : tree) {
-    if (!is_cpp(path))
-      continue;
-    if (in_any(path, plain_folders) || rules.contains(path)) {
-      std::set<std::string> seen;
-      if (auto way = way_to_caf(path, tree, seen); !way.empty())
-        complaints.push_back("must not know of actors: " + way);
-    } else if (!in_any(path, caf_folders)) {
-      for (const auto& name : includes_of(text))
-        if (name.starts_with("<caf/"))
-          complaints.push_back(concat({path, ": includes ", name}));
-    }
-  }
-  return complaints;
-}
-
-std::vector<std::string> check_wings(const source_tree& tree) {
-  std::vector<std::string> complaints;
-  for (const auto& [path, text] : tree)
-    for (const auto& name : includes_of(text)) {
-      const auto file = std::string_view{name}.substr(1);
-      if ((path.starts_with(node_wing) && in_any(file, client_wing)) ||
-          (in_any(path, client_wing) && file.starts_with(node_wing)) ||
-          (in_any(path, wings_of_clients) && file.starts_with(node_wing)) ||
-          ((path.starts_with(node_wing) || in_any(path, client_wing)) && in_any(file, wings_of_clients)))
-        complaints.push_back(concat({path, ": includes ", name, " of the other wing"}));
-    }
-  return complaints;
-}
-
-/// A protocol, and the code that protocols share, does not include the code that combines them, which is in http/.
-std::vector<std::string> check_rooms(const source_tree& tree) {
-  std::vector<std::string> complaints;
-  const auto is_below_http = [](std::string_view file) {
-    return file.starts_with("http/") && file.find('/', 5) != std::string_view::npos;
-  };
-  for (const auto& [path, text] : tree)
-    for (const auto& name : includes_of(text)) {
-      const auto file = std::string_view{name}.substr(1);
-      if (is_below_http(path) && file.starts_with("http/") && !is_below_http(file))
-        complaints.push_back(concat({path, ": includes ", name, ", which is above it"}));
-    }
-  return complaints;
-}
-
-bool is_checked(const fs::path& file, const std::string& text) {
-  return file.extension() == ".hpp" || file.extension() == ".cpp" || file.extension() == ".cmake" ||
-         file.extension() == ".sh" || file.filename() == "CMakeLists.txt" || text.starts_with("#!");
-}
-
-/// Build and hidden directories are not part of the source tree.
-bool is_foreign(const fs::path& directory) {
-  const auto name = directory.filename().string();
-  return name.starts_with('.') || name == "build" || fs::exists(directory / "CMakeCache.txt");
-}
-
-const source_tree& sources() {
-  static const source_tree tree = [] {
-    const fs::path root{TROUPE_SOURCE_DIR};
-    source_tree result;
-    std::error_code failure;
-    for (fs::recursive_directory_iterator at{root, failure}, end; !failure && at != end; at.increment(failure)) {
-      if (at->is_directory(failure) && is_foreign(at->path())) {
-        at.disable_recursion_pending();
-      } else if (at->is_regular_file(failure) && at->file_size(failure) < 1'000'000) {
-        std::ifstream stream{at->path(), std::ios::binary};
-        std::string text{std::istreambuf_iterator<char>{stream}, {}};
-        if (is_checked(at->path(), text))
-          result.emplace(at->path().lexically_relative(root).generic_string(), std::move(text));
-      }
-    }
-    return result;
-  }();
-  return tree;
-}
-
-/// False, with a warning, where the tests run without the sources.
-bool have_sources() {
-  if (!fs::exists(fs::path{TROUPE_SOURCE_DIR} / "CMakeLists.txt")) {
-    WARN("skipped: the sources are not at " << TROUPE_SOURCE_DIR);
-    return false;
-  }
-  REQUIRE(sources().contains("tests/unit/style_test.cpp"));
-  return true;
-}
-
-void expect_none(const std::vector<std::string>& complaints) {
-  for (const auto& x : complaints)
-    FAIL_CHECK(x);
-}
-
 } // namespace
 
 TEST_CASE("Every file keeps to the layout", "[style]") {
@@ -445,32 +225,7 @@ TEST_CASE("Every source file uses the names in its using-declarations", "[style]
   SUCCEED();
 }
 
-TEST_CASE("Rules, io and config do not depend on actors", "[style]") {
-  if (!have_sources())
-    return;
-  CHECK(rule_files(sources()).size() > 1);
-  expect_none(check_caf(sources()));
-}
-
-TEST_CASE("The node part and the client part do not depend on each other", "[style]") {
-  if (!have_sources())
-    return;
-  CHECK(sources().contains("actors/node/CMakeLists.txt"));
-  CHECK(sources().contains("actors/client/CMakeLists.txt"));
-  expect_none(check_wings(sources()));
-}
-
-TEST_CASE("Protocols do not depend on the code that combines them", "[style]") {
-  if (!have_sources())
-    return;
-  CHECK(sources().contains("http/node_http.hpp"));
-  expect_none(check_rooms(sources()));
-}
-
 TEST_CASE("The style checks find violations", "[style]") {
-  CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/server/c.hpp\"\n"}, {"http/d.cpp", "#include \"http/e.hpp\"\n"}})
-            .empty());
-  CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/e.hpp\"\n"}}).size() == 1);
   CHECK(check_layout("a.cpp", "int x;\n").empty());
   CHECK(check_layout("a.cpp", std::string(120, 'x') + "\n").empty());
   CHECK(check_layout("a.cpp", std::string(121, 'x') + "\n") ==
@@ -504,51 +259,6 @@ TEST_CASE("The style checks find violations", "[style]") {
   CHECK(check_own_header("a/b.cpp", {{"a/b.cpp", "#include <map>\n"}}).empty());
   CHECK(check_own_header("a/b.cpp", {{"a/b.cpp", "#include <map>\n#include \"a/b.hpp\"\n"}, {"a/b.hpp", ""}}).size() ==
         1);
-}
-
-TEST_CASE("Forbidden includes of CAF are found, even through other headers", "[style]") {
-  const source_tree good{
-      {"messages/m.hpp", "#include <caf/all.hpp>\n"},
-      {"actors/a/CMakeLists.txt", "troupe_add_library(troupe_a_states\n  SOURCES rules.cpp\n  LINK b.cpp)\n"
-                                  "troupe_add_library(troupe_a SOURCES a.cpp)\n"},
-      {"actors/a/a.cpp", "#include <caf/all.hpp>\n"},
-      {"actors/a/rules.cpp", "#include \"actors/a/rules.hpp\"\n"},
-      {"actors/a/rules.hpp", "#include <vector>\n"},
-      {"tests/unit/a_test.cpp", "#include \"actors/a/rules.hpp\"\n"},
-  };
-  CHECK(check_caf(good).empty());
-  const auto with = [&](const std::string& path, const std::string& text) {
-    auto tree = good;
-    tree[path] = text;
-    return check_caf(tree);
-  };
-  CHECK(with("actors/a/rules.cpp", "#include \"messages/m.hpp\"\n") ==
-        std::vector<std::string>{"must not know of actors: actors/a/rules.cpp → messages/m.hpp → <caf/all.hpp>"});
-  CHECK(with("actors/a/rules.hpp", "#include <caf/fwd.hpp>\n").size() == 2);
-  CHECK(with("actors/a/b_state.hpp", "#include \"messages/m.hpp\"\n").size() == 1);
-  CHECK(with("io/x.cpp", "#include \"messages/m.hpp\"\n").size() == 1);
-  CHECK(with("http/server/x.cpp", "#include \"messages/m.hpp\"\n").size() == 1);
-  CHECK(with("http/hf3fs/x.cpp", "#include \"messages/m.hpp\"\n").empty());
-  CHECK(with("http/hf3fs/x.cpp", "#include <caf/all.hpp>\n").size() == 1);
-  CHECK(with("tests/unit/a_test.cpp", "#include <caf/all.hpp>\n").size() == 1);
-  CHECK(with("cli/x.cpp", "#include <caf/all.hpp>\n").empty());
-}
-
-TEST_CASE("An include of the other part is found", "[style]") {
-  CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/support/b.hpp\"\n"},
-                     {"connector/a.cpp", "#include \"actors/client/b.hpp\"\n"},
-                     {"cli/a.cpp", "#include \"actors/client/b.hpp\"\n#include \"actors/node/b.hpp\"\n"}})
-            .empty());
-  CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/client/b.hpp\"\n"}}).size() == 1);
-  CHECK(check_wings({{"actors/node/a.hpp", "#include \"connector/b.hpp\"\n"}}).size() == 1);
-  CHECK(check_wings({{"connector/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
-  CHECK(check_wings({{"actors/cluster/a.cpp", "#include \"actors/client/b.hpp\"\n"}}).empty());
-  CHECK(check_wings({{"actors/cluster/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
-  CHECK(check_wings({{"actors/lmcache/a.cpp", "#include \"actors/client/b.hpp\"\n"}}).empty());
-  CHECK(check_wings({{"actors/lmcache/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
-  CHECK(check_wings({{"actors/node/a.cpp", "#include \"actors/lmcache/b.hpp\"\n"}}).size() == 1);
-  CHECK(check_wings({{"actors/node/a.cpp", "#include \"actors/cluster/b.hpp\"\n"}}).size() == 1);
-  CHECK(check_wings({{"actors/client/a.cpp", "#include \"actors/cluster/b.hpp\"\n"}}).size() == 1);
 }
 
 } // namespace style_test

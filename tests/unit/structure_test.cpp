@@ -1,0 +1,223 @@
+#include "tests/catch.hpp"
+#include "tests/unit/source_tree.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace structure_test {
+
+/// The rules of CONTRIBUTING.md on what may include what, on the sources themselves.
+
+using namespace troupe::test;
+
+namespace {
+
+/// The folders that may include CAF; all others must not depend on actors. Files with rules in these folders are
+/// identified by their library.
+constexpr std::array caf_folders{
+    "messages/",      "actors/",       "connector/",        "workload/runner/",   "cli/",
+    "http/registry/", "tests/actors/", "tests/simulation/", "tests/integration/", "bench/"};
+
+/// The libraries whose files must not include CAF through any chain of headers.
+constexpr std::array plain_folders{"base/",
+                                   "metrics/",
+                                   "io/",
+                                   "gpu/",
+                                   "codec/",
+                                   "config/",
+                                   "http/server/",
+                                   "workload/engine_model/",
+                                   "workload/replay/",
+                                   "workload/kv_values/",
+                                   "store/",
+                                   "handshake/",
+                                   "http_client/",
+                                   "lmcache/",
+                                   "events/",
+                                   "offline/",
+                                   "cli/screens/"};
+
+/// Libraries in mixed folders whose files must not include it either; and all that are named *_states.
+constexpr std::array plain_libraries{"troupe_connecting",   "troupe_connector",  "troupe_etcd",    "troupe_http_bodies",
+                                     "troupe_mapped_arena", "troupe_node_files", "troupe_takeover"};
+
+/// Neither of these folders includes a file of the other: the node's wing and the client's. What a node is towards
+/// other nodes, and what serves LMCache's clients, are made of the client's, which knows nothing of them, and the
+/// node's wing and they do not know each other.
+constexpr std::string_view node_wing = "actors/node/";
+constexpr std::array wings_of_clients{"actors/cluster/", "actors/lmcache/"};
+constexpr std::array client_wing{"actors/client/", "connector/"};
+
+bool in_any(std::string_view path, const auto& folders) {
+  return std::ranges::any_of(folders, [&](std::string_view folder) { return path.starts_with(folder); });
+}
+
+/// The files that make up the libraries of rules, as CMakeLists.txt name them, and their headers.
+std::set<std::string> rule_files(const source_tree& tree) {
+  constexpr std::string_view command = "troupe_add_library(";
+  std::set<std::string> result;
+  for (const auto& [path, text] : tree) {
+    if (!path.ends_with("CMakeLists.txt"))
+      continue;
+    const auto folder = path.substr(0, path.size() - std::string_view{"CMakeLists.txt"}.size());
+    for (auto at = text.find(command); at != std::string::npos; at = text.find(command, at + 1)) {
+      const auto begin = at + command.size();
+      std::istringstream words{text.substr(begin, text.find(')', begin) - begin)};
+      std::string library;
+      words >> library;
+      if (!library.ends_with("_states") && std::ranges::find(plain_libraries, library) == plain_libraries.end())
+        continue;
+      for (std::string name; words >> name && name != "LINK";)
+        if (name.ends_with(".cpp"))
+          for (const auto& file : {folder + name, folder + name.substr(0, name.size() - 4) + ".hpp"})
+            if (tree.contains(file))
+              result.insert(file);
+    }
+  }
+  for (const auto& [path, text] : tree)
+    if (path.ends_with("_state.hpp") || path.ends_with("_state.cpp"))
+      result.insert(path);
+  return result;
+}
+
+/// The chain of includes from `path` to CAF, or nothing.
+std::string way_to_caf(const std::string& path, const source_tree& tree, std::set<std::string>& seen) {
+  if (!seen.insert(path).second || !tree.contains(path))
+    return {};
+  for (const auto& name : includes_of(tree.at(path))) {
+    if (name.starts_with("<caf/"))
+      return concat({path, " → ", name});
+    if (auto way = way_to_caf(name.substr(1, name.size() - 2), tree, seen); !way.empty())
+      return concat({path, " → ", way});
+  }
+  return {};
+}
+
+std::vector<std::string> check_caf(const source_tree& tree) {
+  std::vector<std::string> complaints;
+  const auto rules = rule_files(tree);
+  for (const auto& [path, text] : tree) {
+    if (!is_cpp(path))
+      continue;
+    if (in_any(path, plain_folders) || rules.contains(path)) {
+      std::set<std::string> seen;
+      if (auto way = way_to_caf(path, tree, seen); !way.empty())
+        complaints.push_back("must not know of actors: " + way);
+    } else if (!in_any(path, caf_folders)) {
+      for (const auto& name : includes_of(text))
+        if (name.starts_with("<caf/"))
+          complaints.push_back(concat({path, ": includes ", name}));
+    }
+  }
+  return complaints;
+}
+
+std::vector<std::string> check_wings(const source_tree& tree) {
+  std::vector<std::string> complaints;
+  for (const auto& [path, text] : tree)
+    for (const auto& name : includes_of(text)) {
+      const auto file = std::string_view{name}.substr(1);
+      if ((path.starts_with(node_wing) && in_any(file, client_wing)) ||
+          (in_any(path, client_wing) && file.starts_with(node_wing)) ||
+          (in_any(path, wings_of_clients) && file.starts_with(node_wing)) ||
+          ((path.starts_with(node_wing) || in_any(path, client_wing)) && in_any(file, wings_of_clients)))
+        complaints.push_back(concat({path, ": includes ", name, " of the other wing"}));
+    }
+  return complaints;
+}
+
+/// A protocol, and the code that protocols share, does not include the code that combines them, which is in http/.
+std::vector<std::string> check_rooms(const source_tree& tree) {
+  std::vector<std::string> complaints;
+  const auto is_below_http = [](std::string_view file) {
+    return file.starts_with("http/") && file.find('/', 5) != std::string_view::npos;
+  };
+  for (const auto& [path, text] : tree)
+    for (const auto& name : includes_of(text)) {
+      const auto file = std::string_view{name}.substr(1);
+      if (is_below_http(path) && file.starts_with("http/") && !is_below_http(file))
+        complaints.push_back(concat({path, ": includes ", name, ", which is above it"}));
+    }
+  return complaints;
+}
+
+} // namespace
+
+TEST_CASE("Rules, io and config do not depend on actors", "[style]") {
+  if (!have_sources())
+    return;
+  CHECK(rule_files(sources()).size() > 1);
+  expect_none(check_caf(sources()));
+}
+
+TEST_CASE("The node part and the client part do not depend on each other", "[style]") {
+  if (!have_sources())
+    return;
+  CHECK(sources().contains("actors/node/CMakeLists.txt"));
+  CHECK(sources().contains("actors/client/CMakeLists.txt"));
+  expect_none(check_wings(sources()));
+}
+
+TEST_CASE("Protocols do not depend on the code that combines them", "[style]") {
+  if (!have_sources())
+    return;
+  CHECK(sources().contains("http/node_http.hpp"));
+  expect_none(check_rooms(sources()));
+}
+TEST_CASE("An include of a file above is found", "[style]") {
+  CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/server/c.hpp\"\n"}, {"http/d.cpp", "#include \"http/e.hpp\"\n"}})
+            .empty());
+  CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/e.hpp\"\n"}}).size() == 1);
+}
+
+TEST_CASE("Forbidden includes of CAF are found, even through other headers", "[style]") {
+  const source_tree good{
+      {"messages/m.hpp", "#include <caf/all.hpp>\n"},
+      {"actors/a/CMakeLists.txt", "troupe_add_library(troupe_a_states\n  SOURCES rules.cpp\n  LINK b.cpp)\n"
+                                  "troupe_add_library(troupe_a SOURCES a.cpp)\n"},
+      {"actors/a/a.cpp", "#include <caf/all.hpp>\n"},
+      {"actors/a/rules.cpp", "#include \"actors/a/rules.hpp\"\n"},
+      {"actors/a/rules.hpp", "#include <vector>\n"},
+      {"tests/unit/a_test.cpp", "#include \"actors/a/rules.hpp\"\n"},
+  };
+  CHECK(check_caf(good).empty());
+  const auto with = [&](const std::string& path, const std::string& text) {
+    auto tree = good;
+    tree[path] = text;
+    return check_caf(tree);
+  };
+  CHECK(with("actors/a/rules.cpp", "#include \"messages/m.hpp\"\n") ==
+        std::vector<std::string>{"must not know of actors: actors/a/rules.cpp → messages/m.hpp → <caf/all.hpp>"});
+  CHECK(with("actors/a/rules.hpp", "#include <caf/fwd.hpp>\n").size() == 2);
+  CHECK(with("actors/a/b_state.hpp", "#include \"messages/m.hpp\"\n").size() == 1);
+  CHECK(with("io/x.cpp", "#include \"messages/m.hpp\"\n").size() == 1);
+  CHECK(with("http/server/x.cpp", "#include \"messages/m.hpp\"\n").size() == 1);
+  CHECK(with("http/hf3fs/x.cpp", "#include \"messages/m.hpp\"\n").empty());
+  CHECK(with("http/hf3fs/x.cpp", "#include <caf/all.hpp>\n").size() == 1);
+  CHECK(with("tests/unit/a_test.cpp", "#include <caf/all.hpp>\n").size() == 1);
+  CHECK(with("cli/x.cpp", "#include <caf/all.hpp>\n").empty());
+}
+
+TEST_CASE("An include of the other part is found", "[style]") {
+  CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/support/b.hpp\"\n"},
+                     {"connector/a.cpp", "#include \"actors/client/b.hpp\"\n"},
+                     {"cli/a.cpp", "#include \"actors/client/b.hpp\"\n#include \"actors/node/b.hpp\"\n"}})
+            .empty());
+  CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/client/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/node/a.hpp", "#include \"connector/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"connector/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/cluster/a.cpp", "#include \"actors/client/b.hpp\"\n"}}).empty());
+  CHECK(check_wings({{"actors/cluster/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/lmcache/a.cpp", "#include \"actors/client/b.hpp\"\n"}}).empty());
+  CHECK(check_wings({{"actors/lmcache/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/node/a.cpp", "#include \"actors/lmcache/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/node/a.cpp", "#include \"actors/cluster/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/client/a.cpp", "#include \"actors/cluster/b.hpp\"\n"}}).size() == 1);
+}
+
+} // namespace structure_test
