@@ -20,6 +20,11 @@ bool is_source(const fs::path& file, const std::string& text) {
          file.extension() == ".sh" || file.filename() == "CMakeLists.txt" || text.starts_with("#!");
 }
 
+std::string text_of(const fs::path& file) {
+  std::ifstream stream{file, std::ios::binary};
+  return {std::istreambuf_iterator<char>{stream}, {}};
+}
+
 /// Build and hidden directories are not part of the source tree.
 bool is_foreign(const fs::path& directory) {
   const auto name = directory.filename().string();
@@ -37,8 +42,7 @@ const source_tree& sources() {
       if (at->is_directory(failure) && is_foreign(at->path())) {
         at.disable_recursion_pending();
       } else if (at->is_regular_file(failure) && at->file_size(failure) < 1'000'000) {
-        std::ifstream stream{at->path(), std::ios::binary};
-        std::string text{std::istreambuf_iterator<char>{stream}, {}};
+        auto text = text_of(at->path());
         if (is_source(at->path(), text))
           result.emplace(at->path().lexically_relative(root).generic_string(), std::move(text));
       }
@@ -46,6 +50,10 @@ const source_tree& sources() {
     return result;
   }();
   return tree;
+}
+
+std::string page_of_sources(std::string_view path) {
+  return text_of(fs::path{TROUPE_SOURCE_DIR} / path);
 }
 
 bool have_sources() {

@@ -14,6 +14,9 @@ using source_tree = std::map<std::string, std::string>;
 /// The sources of this repository: C++, CMake and scripts.
 const source_tree& sources();
 
+/// The text of another file of this repository.
+std::string page_of_sources(std::string_view path);
+
 /// False, with a warning, where the tests run without the sources.
 bool have_sources();
 
