@@ -6,6 +6,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -26,8 +27,9 @@ constexpr std::array caf_folders{
 
 /// Libraries of mixed folders whose files must not include CAF through any chain of headers; and all that are named
 /// *_states.
-constexpr std::array plain_libraries{"troupe_connecting",   "troupe_etcd",       "troupe_http_bodies",
-                                     "troupe_mapped_arena", "troupe_node_files", "troupe_takeover"};
+constexpr std::array<std::string_view, 6> plain_libraries{"troupe_connecting",  "troupe_etcd",
+                                                          "troupe_http_bodies", "troupe_mapped_arena",
+                                                          "troupe_node_files",  "troupe_takeover"};
 
 /// Neither of these folders includes a file of the other: the node's wing and the client's. What a node is towards
 /// other nodes, and what serves LMCache's clients, are made of the client's, which knows nothing of them, and the
@@ -66,8 +68,8 @@ bool is_plain(std::string_view path, const std::map<std::string, bool>& folders)
   return result;
 }
 
-/// The files that make up the libraries of rules, as CMakeLists.txt name them, and their headers.
-std::set<std::string> rule_files(const source_tree& tree) {
+/// The files that make up the libraries of rules, as CMakeLists.txt name them, and of `others`; with their headers.
+std::set<std::string> rule_files(const source_tree& tree, std::span<const std::string_view> others = {}) {
   constexpr std::string_view command = "troupe_add_library(";
   std::set<std::string> result;
   for (const auto& [path, text] : tree) {
@@ -79,7 +81,7 @@ std::set<std::string> rule_files(const source_tree& tree) {
       std::istringstream words{text.substr(begin, text.find(')', begin) - begin)};
       std::string library;
       words >> library;
-      if (!library.ends_with("_states") && std::ranges::find(plain_libraries, library) == plain_libraries.end())
+      if (!library.ends_with("_states") && std::ranges::find(others, library) == others.end())
         continue;
       for (std::string name; words >> name && name != "LINK";)
         if (name.ends_with(".cpp"))
@@ -92,6 +94,20 @@ std::set<std::string> rule_files(const source_tree& tree) {
     if (path.ends_with("_state.hpp") || path.ends_with("_state.cpp"))
       result.insert(path);
   return result;
+}
+
+/// Time is an argument of rules, and what they want done is a result: so a simulation can play them.
+std::vector<std::string> check_rules(const source_tree& tree) {
+  static const std::regex outside(
+      "std::j?thread\\b|\\b(?:start_thread|serial_executor|i?o?fstream)\\b|clock::now\\b|(?:^|[^a-z_>])::open\\(|"
+      "\\b(?:fs|filesystem)::(?:absolute|canonical|copy|create_|current_path|directory_iterator|exists|file_size|is_|"
+      "remove|rename|resize_file|status|weakly_canonical)");
+  std::vector<std::string> complaints;
+  for (const auto& path : rule_files(tree))
+    for (const auto& line : lines_of(tree.at(path)))
+      if (is_product(path) && std::regex_search(line.substr(0, line.find("//")), outside))
+        complaints.push_back(concat({path, ": rules that have a thread, a clock or files: ", line}));
+  return complaints;
 }
 
 /// The chain of includes from `path` to CAF, or nothing.
@@ -109,7 +125,7 @@ std::string way_to_caf(const std::string& path, const source_tree& tree, std::se
 
 std::vector<std::string> check_caf(const source_tree& tree, const std::map<std::string, bool>& folders) {
   std::vector<std::string> complaints;
-  const auto rules = rule_files(tree);
+  const auto rules = rule_files(tree, plain_libraries);
   for (const auto& [path, text] : tree) {
     if (!is_cpp(path))
       continue;
@@ -156,6 +172,27 @@ std::vector<std::string> check_rooms(const source_tree& tree) {
 }
 
 } // namespace
+
+TEST_CASE("Rules have no threads, clocks and files", "[style]") {
+  if (!have_sources())
+    return;
+  expect_none(check_rules(sources()));
+  const auto of = [](const std::string& line) {
+    return check_rules({{"a/CMakeLists.txt", "troupe_add_library(troupe_a_states SOURCES b.cpp LINK c)\n"},
+                        {"a/b.cpp", line + "\n"},
+                        {"a/c.cpp", "std::thread x;\n"}})
+        .size();
+  };
+  CHECK(of("const auto now = at; // std::chrono::steady_clock::now()") == 0);
+  CHECK(of("std::filesystem::path x; bool is_open(); thread_name y; std::mutex z;") == 0);
+  for (const auto* line : {"std::thread x;", "std::jthread x;", "auto x = start_thread(y);", "#include <fstream>",
+                           "std::unique_ptr<serial_executor> x_;", "std::ofstream x(y);", "auto x = clock::now();",
+                           "auto x = std::chrono::system_clock::now();", "const auto x = ::open(path, O_RDONLY);",
+                           "if (std::filesystem::exists(x))", "fs::create_directories(x);"}) {
+    CAPTURE(line);
+    CHECK(of(line) == 1);
+  }
+}
 
 TEST_CASE("Rules, and the folders that CONTRIBUTING.md names, do not depend on actors", "[style]") {
   if (!have_sources())
