@@ -171,6 +171,63 @@ std::vector<std::string> check_rooms(const source_tree& tree) {
   return complaints;
 }
 
+/// From folder to folder, each with an example.
+using arrows = std::map<std::string, std::map<std::string, std::string>>;
+
+/// What is built of what: `base`, `actors/node`.
+std::string top_folder(std::string_view path) {
+  const auto first = path.find('/');
+  return std::string{path.substr(0, path.starts_with("actors/") ? path.find('/', first + 1) : first)};
+}
+
+/// A folder of a top folder, or that folder itself: `io/slab`, `io`.
+std::string sub_folder(std::string_view path) {
+  const auto top = top_folder(path);
+  const auto next = path.find('/', top.size() + 1);
+  return next == std::string_view::npos ? top : std::string{path.substr(0, next)};
+}
+
+void find_cycles(const arrows& all, std::vector<std::string>& way, std::set<std::string>& done,
+                 std::vector<std::string>& complaints) {
+  const auto from = all.find(way.back());
+  for (const auto& [to, example] : from == all.end() ? arrows::mapped_type{} : from->second) {
+    if (auto at = std::ranges::find(way, to); at != way.end()) {
+      std::string complaint = "folders include one another: ";
+      for (; at != way.end(); ++at)
+        complaint += concat({*at, " → "});
+      complaints.push_back(concat({complaint, to, ", as ", example}));
+    } else if (!done.contains(to)) {
+      way.push_back(to);
+      find_cycles(all, way, done, complaints);
+      way.pop_back();
+    }
+  }
+  done.insert(way.back());
+}
+
+/// Neither top folders nor the folders within one include one another in a circle.
+std::vector<std::string> check_cycles(const source_tree& tree) {
+  arrows all;
+  for (const auto& [path, text] : tree)
+    if (is_product(path) && path.find('/') != std::string::npos)
+      for (const auto& name : includes_of(text)) {
+        const auto file = name.substr(1, name.size() - 2);
+        if (!tree.contains(file) || file.find('/') == std::string::npos)
+          continue;
+        const auto example = concat({path, " includes ", file});
+        if (top_folder(path) != top_folder(file))
+          all[top_folder(path) + "/"].emplace(top_folder(file) + "/", example);
+        else if (sub_folder(path) != sub_folder(file))
+          all[sub_folder(path)].emplace(sub_folder(file), example);
+      }
+  std::vector<std::string> complaints;
+  std::set<std::string> done;
+  for (const auto& [folder, to] : all)
+    if (std::vector way{folder}; !done.contains(folder))
+      find_cycles(all, way, done, complaints);
+  return complaints;
+}
+
 } // namespace
 
 TEST_CASE("Rules have no threads, clocks and files", "[style]") {
@@ -192,6 +249,36 @@ TEST_CASE("Rules have no threads, clocks and files", "[style]") {
     CAPTURE(line);
     CHECK(of(line) == 1);
   }
+}
+
+TEST_CASE("Folders do not include one another in a circle", "[style]") {
+  if (!have_sources())
+    return;
+  CHECK(sources().contains("io/engine/engine.cpp"));
+  expect_none(check_cycles(sources()));
+  CHECK(top_folder("io/slab/x/y.hpp") == "io");
+  CHECK(top_folder("actors/node/x.hpp") == "actors/node");
+  CHECK(sub_folder("io/slab/x/y.hpp") == "io/slab");
+  CHECK(sub_folder("io/y.hpp") == "io");
+  CHECK(sub_folder("actors/node/x/y.hpp") == "actors/node/x");
+  CHECK(sub_folder("actors/node/y.hpp") == "actors/node");
+  const source_tree good{{"a/x.cpp", "#include \"a/b/x.hpp\"\n#include \"c/x.hpp\"\n"},
+                         {"a/b/x.hpp", "#include \"a/b/y.hpp\"\n"},
+                         {"a/b/y.hpp", "#include \"a/b/x.hpp\"\n#include \"a/d/x.hpp\"\n"},
+                         {"a/d/x.hpp", "#include <vector>\n"},
+                         {"c/x.hpp", ""}};
+  CHECK(check_cycles(good).empty());
+  const auto with = [&](const std::string& path, const std::string& text) {
+    auto tree = good;
+    tree[path] = text;
+    return check_cycles(tree);
+  };
+  CHECK(with("c/x.hpp", "#include \"a/d/x.hpp\"\n").size() == 1);
+  CHECK(with("a/d/x.hpp", "#include \"a/b/x.hpp\"\n") ==
+        std::vector<std::string>{"folders include one another: a/b → a/d → a/b, as a/d/x.hpp includes a/b/x.hpp"});
+  // The root of a folder is one of its folders: it is above those that it includes.
+  CHECK(with("a/d/x.hpp", "#include \"a/x.cpp\"\n").size() == 1);
+  CHECK(with("tests/x.hpp", "#include \"a/x.cpp\"\n").empty());
 }
 
 TEST_CASE("Rules, and the folders that CONTRIBUTING.md names, do not depend on actors", "[style]") {
