@@ -2,6 +2,7 @@
 
 #include "actors/client/transfer/coordinator_core.hpp"
 #include "actors/lmcache/arena_users.hpp"
+#include "actors/lmcache/page_lane.hpp"
 #include "actors/lmcache/remote_mover.hpp"
 #include "actors/support/prefix_fetch.hpp"
 #include "actors/support/request_deadlines.hpp"
@@ -346,7 +347,7 @@ private:
   served_events events_;
   /// Created for the first page that is sealed or verified.
   struct lane_pool {
-    std::vector<caf::actor> all{};
+    std::vector<page_lane_actor> all{};
     std::size_t next = 0;
   };
   lane_pool lanes_;

@@ -1,5 +1,4 @@
 #include "actors/lmcache/lmcache_server.hpp"
-#include "actors/lmcache/page_lane.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/spawn_with_thread.hpp"
 

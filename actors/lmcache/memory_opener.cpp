@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-caf::behavior memory_opener::make_behavior() {
+memory_opener::behavior_type memory_opener::make_behavior() {
   return {[this](const open_order& order) {
     opened_memory out;
     if (auto cache = open_remote_cache(*order.layout))

@@ -19,15 +19,17 @@ struct opened_memory {
   error why_not;
 };
 
+using memory_opener_actor = caf::typed_actor<caf::replies_to<open_order>::with<opened_memory>>;
+
 /// Opens a worker's memory, in a thread of its own, since a device may be slow or never answer. Answers once, and ends.
-class memory_opener : public caf::event_based_actor {
+class memory_opener : public memory_opener_actor::base {
 public:
-  using caf::event_based_actor::event_based_actor;
+  using memory_opener_actor::base::base;
 
   const char* name() const override { return "memory_opener"; }
 
 protected:
-  caf::behavior make_behavior() override;
+  behavior_type make_behavior() override;
 };
 
 } // namespace troupe

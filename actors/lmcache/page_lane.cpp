@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-caf::behavior page_lane::make_behavior() {
+page_lane::behavior_type page_lane::make_behavior() {
   return {
       [this](const lane_order& order) {
         io_reply out;

@@ -22,19 +22,20 @@ struct lane_order {
   std::vector<check_item> items;
 };
 
-/// Reads every byte of pages on behalf of clients that cannot, in a thread of its own: answers `lane_order` with
-/// `io_reply`.
-class page_lane : public caf::event_based_actor {
+using page_lane_actor = caf::typed_actor<caf::replies_to<lane_order>::with<io_reply>>;
+
+/// Reads every byte of pages on behalf of clients that cannot, in a thread of its own.
+class page_lane : public page_lane_actor::base {
 public:
   /// The arena stays at least as long as the actor, which may outlive its other users.
   page_lane(caf::actor_config& config, std::shared_ptr<io::extent_source> arena)
-      : caf::event_based_actor(config), arena_(std::move(arena)) {}
+      : page_lane_actor::base(config), arena_(std::move(arena)) {}
 
   const char* name() const override { return "page_lane"; }
   void on_exit() override { arena_.reset(); }
 
 protected:
-  caf::behavior make_behavior() override;
+  behavior_type make_behavior() override;
 
 private:
   static errc work_on(std::span<std::byte> memory, const lane_order& order, const check_item& item);
