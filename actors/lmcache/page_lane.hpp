@@ -38,7 +38,7 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  static errc work_on(std::span<std::byte> memory, const lane_order& order, const check_item& item);
+  static errc work_on(std::span<std::byte> page, const lane_order& order, const check_item& item);
 
   std::shared_ptr<io::extent_source> arena_;
 };

@@ -1,26 +1,22 @@
 #include "actors/node/io_worker/page_checker.hpp"
 
-#include "actors/support/actor_support.hpp"
+#include "actors/support/page_checks.hpp"
 
 namespace troupe {
 
 page_checker::behavior_type page_checker::make_behavior() {
   return {
       [this](const check_order& order) {
-        io_reply out;
-        for (const auto& item : order.items)
-          out.results.items.push_back(static_cast<std::uint8_t>(check(item)));
-        return out;
+        return check_each(options_.memory, order.items,
+                          [this](std::span<const std::byte> page, const check_item& x) { return check(page, x.page); });
       },
   };
 }
 
-errc page_checker::check(const check_item& item) const {
-  if (item.offset > options_.memory.size() || options_.memory.size() - item.offset < item.bytes ||
-      item.bytes > io::slot_bytes(options_.page_bytes))
+errc page_checker::check(std::span<const std::byte> bytes, const page_ref& page) const {
+  if (bytes.size() > io::slot_bytes(options_.page_bytes))
     return errc::out_of_range;
-  return io::verify_page(options_.memory.subspan(item.offset, item.bytes),
-                         {options_.ns, item.page.key, options_.rank, item.page.where, options_.page_bytes});
+  return io::verify_page(bytes, {options_.ns, page.key, options_.rank, page.where, options_.page_bytes});
 }
 
 } // namespace troupe

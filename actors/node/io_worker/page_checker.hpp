@@ -34,7 +34,7 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  errc check(const check_item& item) const;
+  errc check(std::span<const std::byte> bytes, const page_ref& page) const;
 
   page_checker_options options_;
 };
