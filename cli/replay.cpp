@@ -285,7 +285,7 @@ int play(caf::actor_system& system, const setting& on, const replay::trace& trac
     node = std::move(*started);
     where.local = node->reception();
   } else {
-    auto how = options_of_listeners(config.actors);
+    auto how = listener_options_of(config.actors);
     how.connect_time = std::min(how.connect_time, config.attach.request_timeout / 2);
     auto made = listeners::make(system, how);
     if (!made)

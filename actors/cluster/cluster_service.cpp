@@ -27,16 +27,12 @@ config::caf_config caf_options(config::caf_config x) {
 }
 
 listener_options options_of(const config::node_config& options) {
-  const auto& x = options.actors;
-  listener_options out;
-  out.max_message_bytes = x.max_message_bytes;
+  auto out = listener_options_of(options.actors);
   // A hello waits for twice as long.
   out.connect_time = std::min(out.connect_time, options.cluster.hello_interval);
-  if (x.tls.certificate && x.tls.key && x.tls.ca) {
-    out.tls = tls_identity{*x.tls.certificate, *x.tls.key, *x.tls.ca};
-    // The node connects to peers that serve pages to its engines, so an engine's certificate is not enough.
+  // The node connects to peers that serve pages to its engines, so an engine's certificate is not enough.
+  if (out.tls)
     out.required_unit = node_roles::unit;
-  }
   return out;
 }
 

@@ -13,16 +13,6 @@ std::filesystem::path socket_path(const config::node_config& options) {
   return std::filesystem::absolute(options.data_dir) / options.actors.socket;
 }
 
-listener_options options_of_listeners(const config::actors_config& options) {
-  listener_options out;
-  out.max_connections = options.max_connections;
-  out.handshake_time = options.handshake_time;
-  out.max_message_bytes = options.max_message_bytes;
-  if (const auto& tls = options.tls; tls.certificate && tls.key && tls.ca)
-    out.tls = tls_identity{*tls.certificate, *tls.key, *tls.ca};
-  return out;
-}
-
 namespace {
 
 bool wants_tcp(const config::node_config& options) {
@@ -40,7 +30,7 @@ result<void> check_listeners(const config::node_config& options) {
     return {};
   if (const auto bound = bind_tcp(options.actors); !bound)
     return tl::unexpected<error>(bound.error());
-  if (const auto tls = options_of_listeners(options.actors).tls)
+  if (const auto tls = listener_options_of(options.actors).tls)
     if (const auto loaded = tls_context::load(*tls); !loaded)
       return fail(loaded.error().code, loaded.error().text + " (actors.tls)");
   return {};
@@ -52,7 +42,7 @@ result<node_listeners> open_listeners(caf::actor_system& system, const running_n
   const auto socket = socket_path(options);
   if (socket.empty() && !wants_tcp(options))
     return out;
-  auto how = options_of_listeners(options.actors);
+  auto how = listener_options_of(options.actors);
   how.roles = node.services().roles;
   how.outgoing = node.services().outgoing;
   how.peers = node.services().peers;

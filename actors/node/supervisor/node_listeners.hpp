@@ -24,9 +24,6 @@ struct node_listeners {
 /// The path of the socket of a node with this config; empty if it has none.
 std::filesystem::path socket_path(const config::node_config& options);
 
-/// The options of listeners and connections from the config, for nodes and for clients.
-listener_options options_of_listeners(const config::actors_config& options);
-
 /// Checks whether the TCP port can be opened now and the certificates load; the error names the obstacle.
 result<void> check_listeners(const config::node_config& options);
 

@@ -6,6 +6,7 @@
 #include "actors/support/spawn_with_thread.hpp"
 #include "base/process_watch.hpp"
 #include "base/tcp_connect.hpp"
+#include "config/node_config.hpp"
 
 #include <caf/io/basp_broker.hpp>
 #include <caf/io/middleman_actor_impl.hpp>
@@ -129,6 +130,16 @@ private:
 
   std::shared_ptr<state> state_;
 };
+
+listener_options listener_options_of(const config::actors_config& options) {
+  listener_options out;
+  out.max_connections = options.max_connections;
+  out.handshake_time = options.handshake_time;
+  out.max_message_bytes = options.max_message_bytes;
+  if (const auto& tls = options.tls; tls.certificate && tls.key && tls.ca)
+    out.tls = tls_identity{*tls.certificate, *tls.key, *tls.ca};
+  return out;
+}
 
 result<std::unique_ptr<listeners>> listeners::make(caf::actor_system& system, const listener_options& options) {
   std::unique_ptr<listeners> out(new listeners(system));

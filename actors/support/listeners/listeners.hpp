@@ -23,6 +23,10 @@
 
 namespace troupe {
 
+namespace config {
+struct actors_config;
+}
+
 /// The options of the listeners and connections of a process.
 struct listener_options {
   std::uint32_t max_connections = 256;
@@ -43,6 +47,9 @@ struct listener_options {
   /// Counts bytes that wait to be sent to connected clients; may be null.
   std::shared_ptr<outgoing_budget> outgoing{};
 };
+
+/// The options that the config has, for listeners and for connections to a node.
+listener_options listener_options_of(const config::actors_config& options);
 
 /// The listeners and the dialer of a process: Unix sockets and TCP ports that speak CAF's protocol, with checks before
 /// CAF reads a byte. Replaces CAF's own middleman actor, with the same interface. Must be destroyed before the actor
