@@ -70,8 +70,9 @@ result<void> open_to_others(caf::actor_system& system, const config::node_config
   const auto& services = to.node->services();
   // Before there are clients, which receive the state of the cluster as they attach.
   if (!options.cluster.name.empty()) {
-    auto cluster = cluster::cluster_service::make(system, options, to.node->supervisor(), to.node->reception(),
-                                                  services.shards, services.condition, services.memory);
+    auto cluster = cluster::cluster_service::make(
+        system, options,
+        {to.node->supervisor(), to.node->reception(), services.shards, services.condition, services.memory});
     if (!cluster)
       return tl::unexpected<error>(cluster.error());
     to.cluster = std::move(*cluster);

@@ -67,9 +67,7 @@ io::foreign_storage open_storage(const config::node_config& options) {
 } // namespace
 
 result<std::unique_ptr<cluster_service>>
-cluster_service::make(caf::actor_system& system, const config::node_config& options, const node_actor& node,
-                      const reception_actor& reception, std::vector<registry_actor> shards,
-                      std::shared_ptr<node_condition> condition, const shared_budget& memory) {
+cluster_service::make(caf::actor_system& system, const config::node_config& options, cluster_service_parts node) {
   // Counts the threads besides those of the actor system, because actors that start threads could not report a failure:
   // the opener, the connection to a first node, two for etcd, and those that read slab files and take over directories.
   const std::size_t more_threads = 2 + (has_names(options.cluster) ? 1 : 0) +
@@ -87,29 +85,26 @@ cluster_service::make(caf::actor_system& system, const config::node_config& opti
       return tl::unexpected<error>(std::move(started.error()));
     resolver = std::move(*started);
   }
-  return std::unique_ptr<cluster_service>(new cluster_service(system, options, node, reception, std::move(shards),
-                                                              std::move(condition), memory,
-                                                              {std::move(*opener), std::move(resolver)}));
+  return std::unique_ptr<cluster_service>(
+      new cluster_service(system, options, std::move(node), {std::move(*opener), std::move(resolver)}));
 }
 
-cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
-                                 const reception_actor& reception, std::vector<registry_actor> shards,
-                                 std::shared_ptr<node_condition> condition, const shared_budget& memory,
-                                 executors threads)
+cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options,
+                                 cluster_service_parts node, executors threads)
     : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
       opener_(std::move(threads.opener)), resolver_(std::move(threads.resolver)) {
   std::random_device entropy;
   cluster_parts parts;
   parts.options = std::make_shared<const config::node_config>(options);
   parts.self = {options.cluster.name, options.node_name, (std::uint64_t{entropy()} << 32U | entropy()) | 1U};
-  parts.reception = reception;
-  parts.shards = std::move(shards);
+  parts.reception = std::move(node.reception);
+  parts.shards = std::move(node.shards);
   parts.outside = outside_.get();
   parts.opener = opener_;
   parts.resolver = resolver_;
-  parts.condition = std::move(condition);
+  parts.condition = std::move(node.condition);
   parts.storage = open_storage(options);
-  parts.memory = memory;
+  parts.memory = std::move(node.memory);
   // Both run in the opener's thread, which ends before the objects that they use.
   parts.make_dialer = [this, how = options_of(options)]() -> result<caf::io::middleman_actor> {
     auto made = listeners::make(*outside_, how);
@@ -124,7 +119,7 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   const auto self = parts.self;
   actor_ = spawn_actor<cluster>(system, std::move(parts));
   caf::scoped_actor asker{system};
-  asker->request(node, caf::infinite, bind_atom_v, self, actor_).receive([] {}, [](const caf::error&) {});
+  asker->request(node.node, caf::infinite, bind_atom_v, self, actor_).receive([] {}, [](const caf::error&) {});
 }
 
 cluster_service::~cluster_service() {

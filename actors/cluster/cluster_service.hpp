@@ -11,6 +11,19 @@
 
 namespace troupe::cluster {
 
+/// What a node has for its cluster.
+struct cluster_service_parts {
+  node_actor node;
+  /// Where a client of this process attaches.
+  reception_actor reception;
+  /// Those of this node.
+  std::vector<registry_actor> shards;
+  /// Is notified of unreachable peers.
+  std::shared_ptr<node_condition> condition;
+  /// The budget for indexes of dead nodes, where storage is shared.
+  shared_budget memory = nullptr;
+};
+
 /// The service that makes a node part of a cluster. It starts before the node has clients, and ends before the node
 /// does.
 ///
@@ -19,16 +32,9 @@ namespace troupe::cluster {
 /// for one.
 class cluster_service {
 public:
-  /// Starts the service. `reception`: where a client of this process attaches; `shards`: those of this node;
-  /// `condition`: is notified of unreachable peers; `memory`: the budget for indexes of dead nodes, where storage is
-  /// shared.
-  ///
-  /// Errors: `io_error` where no more threads can be created or files opened.
+  /// Starts the service. Errors: `io_error` where no more threads can be created or files opened.
   static result<std::unique_ptr<cluster_service>> make(caf::actor_system& system, const config::node_config& options,
-                                                       const node_actor& node, const reception_actor& reception,
-                                                       std::vector<registry_actor> shards,
-                                                       std::shared_ptr<node_condition> condition,
-                                                       const shared_budget& memory = nullptr);
+                                                       cluster_service_parts node);
   cluster_service(const cluster_service&) = delete;
   cluster_service& operator=(const cluster_service&) = delete;
   /// When this returns, the service no longer accesses the node and sends no more requests to others.
@@ -39,9 +45,8 @@ private:
     std::shared_ptr<serial_executor> opener;
     std::shared_ptr<serial_executor> resolver{};
   };
-  cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
-                  const reception_actor& reception, std::vector<registry_actor> shards,
-                  std::shared_ptr<node_condition> condition, const shared_budget& memory, executors threads);
+  cluster_service(caf::actor_system& system, const config::node_config& options, cluster_service_parts node,
+                  executors threads);
 
   caf::actor_system& system_;
   system_config config_;

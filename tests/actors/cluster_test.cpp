@@ -92,8 +92,9 @@ public:
     INFO((started ? "" : to_string(started.error())));
     REQUIRE(started);
     node_ = std::move(*started);
-    auto made = cluster::cluster_service::make(*system_, options_, node_->supervisor(), node_->reception(),
-                                               node_->services().shards, node_->services().condition);
+    auto made = cluster::cluster_service::make(
+        *system_, options_,
+        {node_->supervisor(), node_->reception(), node_->services().shards, node_->services().condition});
     REQUIRE(made);
     cluster_ = std::move(*made);
     auto opened = open_listeners(*system_, *node_, options_);
