@@ -160,29 +160,6 @@ result<std::vector<opened_rank>> open_ranks(const config::node_config& options, 
   return out;
 }
 
-/// Spawns an io worker and an allocator for each rank, and adds them to the children.
-std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::node_config& options,
-                                    std::vector<opened_rank> ranks, const metrics_actor& meters,
-                                    const memory_broker_actor& broker, const std::shared_ptr<node_condition>& condition,
-                                    page_residence& residence, node_children& children) {
-  std::vector<known_rank> out;
-  for (auto& [x, memory] : ranks) {
-    x.worker->metrics = meters;
-    x.worker->condition = condition;
-    x.worker->broker = broker;
-    condition->add_slab(x.worker->name);
-    x.worker->options.resident = residence.add(x.worker->name.ns, x.rank, x.slots + x.memory_slots);
-    const auto holder = x.worker->name;
-    const auto worker = spawn_actor<io_worker>(system, x.worker);
-    caf::anon_send(broker, memory_holder{holder.ns, holder.rank, worker});
-    const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
-    children.add_rank({x.ns, x.rank, x.slots, worker, slot_owner, x.worker->options.listens(), x.slab});
-    out.push_back(
-        {options.namespaces[x.ns].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
-  }
-  return out;
-}
-
 /// Gives shards, allocators and io workers the handles of each other. To be called before any other actor knows them,
 /// so that it is the first message each of them gets.
 void introduce(const node_children& children, const std::vector<known_rank>& ranks) {
@@ -419,6 +396,27 @@ struct storage_actors {
   std::vector<known_rank> ranks;
 };
 
+/// Spawns an io worker and an allocator for each rank, and adds them to the children.
+std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::node_config& options, opened_node& from,
+                                    const storage_actors& storage, node_children& children) {
+  std::vector<known_rank> out;
+  for (auto& [x, memory] : std::exchange(from.ranks, {})) {
+    x.worker->metrics = storage.meters;
+    x.worker->condition = from.condition;
+    x.worker->broker = storage.broker;
+    from.condition->add_slab(x.worker->name);
+    x.worker->options.resident = from.residence->add(x.worker->name.ns, x.rank, x.slots + x.memory_slots);
+    const auto holder = x.worker->name;
+    const auto worker = spawn_actor<io_worker>(system, x.worker);
+    caf::anon_send(storage.broker, memory_holder{holder.ns, holder.rank, worker});
+    const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
+    children.add_rank({x.ns, x.rank, x.slots, worker, slot_owner, x.worker->options.listens(), x.slab});
+    out.push_back(
+        {options.namespaces[x.ns].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
+  }
+  return out;
+}
+
 storage_actors spawn_storage(caf::actor_system& system, const config::node_config& options, opened_node& from,
                              const std::shared_ptr<request_latencies>& latencies, begun_node& begun) {
   storage_actors out;
@@ -429,8 +427,7 @@ storage_actors spawn_storage(caf::actor_system& system, const config::node_confi
     children.add_shard(x);
   out.broker = spawn_actor<memory_broker>(system, from.extents);
   begun.others.push_back(caf::actor_cast<caf::actor>(out.broker));
-  out.ranks = spawn_ranks(system, options, std::move(from.ranks), out.meters, out.broker, from.condition,
-                          *from.residence, children);
+  out.ranks = spawn_ranks(system, options, from, out, children);
   children.add(
       {"the memory broker", caf::actor_cast<caf::actor>(out.broker), "memory could not be reassigned", false, false});
   children.add_metrics(out.meters);
