@@ -7,7 +7,6 @@
 #include "messages/answer_codes.hpp"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 namespace troupe {
@@ -36,19 +35,12 @@ constexpr duration scrub_tick = std::chrono::milliseconds(1);
 /// The pause between two steps of moving pages, in which other messages are handled.
 constexpr duration emptying_pause = std::chrono::microseconds(10);
 
-/// The time that an allocator waits for memory that may still come, and the interval at which the request for memory is
-/// repeated.
-constexpr duration growth_patience = std::chrono::seconds(1);
-constexpr duration wish_pause = std::chrono::seconds(1);
-
-/// A request for memory stays valid until it can have been repeated, unless it is fulfilled. Otherwise memory obtained
-/// for it could go to any rank.
-constexpr duration wish_holds = 2 * wish_pause;
-
 } // namespace
 
 io_worker::io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts> parts)
-    : io_worker_actor::base(config), parts_(std::move(parts)), state_(parts_->options) {}
+    : io_worker_actor::base(config), parts_(std::move(parts)), state_(parts_->options),
+      memory_({parts_->name.ns, parts_->name.rank, parts_->numa_node, parts_->broker != nullptr}, state_,
+              parts_->extents.get(), parts_->store.get()) {}
 
 timestamp io_worker::now() const {
   return clock().now();
@@ -104,8 +96,8 @@ io_worker::behavior_type io_worker::make_behavior() {
         return caf::unit;
       },
       [this](grow_atom, std::uint32_t wanted) -> caf::result<std::uint32_t> {
-        auto promise = make_response_promise();
-        growers_.push_back({promise, state_.frames().lasting() + wanted, now() + growth_patience});
+        memory_.grow(wanted, now());
+        auto promise = growers_.emplace_back(make_response_promise());
         flush();
         return promise;
       },
@@ -152,14 +144,14 @@ io_worker::behavior_type io_worker::make_behavior() {
           check_slab();
           report_scrub();
           send_samples();
-          report();
+          memory_.report(now());
         }
         state_.tick(now());
         state_.empty_some(now());
         flush();
       },
       [this](lend_atom, std::uint32_t number) {
-        const bool taken = take_loan(number);
+        const bool taken = memory_.accept(number, now());
         flush();
         return taken;
       },
@@ -187,7 +179,7 @@ void io_worker::schedule_tick() {
   auto pause = slab_look;
   if (state_.needs_ticks())
     pause = wait_tick;
-  if (state_.waits_for_extent() || !growers_.empty())
+  if (state_.waits_for_extent() || memory_.has_growers())
     pause = extent_tick;
   if (const auto next = state_.next_scrub())
     pause = std::min(pause, std::max<duration>(*next - now(), scrub_tick));
@@ -223,128 +215,45 @@ void io_worker::flush() {
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
   notify_allocator();
-  if (state_.frames().extents() != reported_.extents)
-    report();
+  send_reports();
   if (state_.draining() && state_.quiesced() && pending_reports_ == 0)
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
   schedule_tick();
 }
 
-result<frame_table::extent> io_worker::lend() {
-  auto assigned = parts_->extents->lend(parts_->numa_node);
-  if (!assigned) {
-    if (assigned.error().code == errc::full && parts_->broker && now() >= next_wish_) {
-      next_wish_ = now() + wish_pause;
-      wants_until_ = now() + wish_holds;
-      reported_.wants = false; // so that it is reported again in any case
-      report();
-    }
-    return tl::unexpected(std::move(assigned.error()));
-  }
-  auto out = make_known(*assigned);
-  if (!out)
-    parts_->extents->take_back(assigned->number);
-  else
-    wants_until_ = timestamp::min();
-  return out;
-}
-
-result<frame_table::extent> io_worker::make_known(const io::extent& x) {
-  frame_table::extent out{x.number, x.offset, x.bytes, 0};
-  if (!parts_->store)
-    return out;
-  const auto known = parts_->store->add_buffer(x.bytes);
-  if (!known) {
-    log::get("io")->warn("memory not usable for {}: {}", parts_->name.namespace_name, known.error().text);
-    return tl::unexpected(known.error());
-  }
-  out.buffer = *known;
-  return out;
-}
-
 void io_worker::borrow() {
-  while (state_.wants_extent())
-    if (const auto assigned = lend())
-      state_.add_extent(*assigned, now());
-    else
-      state_.no_extent(assigned.error().code == errc::busy, now());
-  while (!growers_.empty() && grown(growers_.front())) {
-    auto x = std::move(growers_.front());
+  memory_.borrow(now());
+  for (const auto frames : memory_.take_grown()) {
+    growers_.front().deliver(frames);
     growers_.pop_front();
-    reported_frames_ = state_.frames().lasting();
-    x.promise.deliver(static_cast<std::uint32_t>(reported_frames_));
   }
-}
-
-bool io_worker::grown(const waiting_grower& x) {
-  while (state_.frames().lasting() < x.frames) {
-    const auto assigned = lend();
-    if (!assigned) {
-      // A rank that has memory continues without more: its pages can make room. Otherwise the request is repeated with
-      // the next tick.
-      const bool may_come = assigned.error().code == errc::busy ||
-                            (parts_->broker && assigned.error().code == errc::full && state_.frames().lasting() == 0);
-      return !may_come || now() >= x.until;
-    }
-    state_.add_extent(*assigned, now());
-  }
-  return true;
-}
-
-bool io_worker::take_loan(std::uint32_t number) {
-  const auto& arena = parts_->extents->info();
-  if (state_.draining() || number >= arena.bytes / arena.extent_bytes)
-    return false;
-  const auto x = make_known(parts_->extents->at(number));
-  if (!x)
-    return false;
-  // The rank may need another extent at once.
-  wants_until_ = next_wish_ = timestamp::min();
-  state_.add_extent(*x, now());
-  return true;
+  for (const auto& why : memory_.take_refusals())
+    log::get("io")->warn("memory not usable for {}: {}", parts_->name.namespace_name, why);
 }
 
 void io_worker::give_back() {
-  const auto ended = state_.take_emptying_end();
+  const auto ended = memory_.take_returned();
   if (!ended || !giving_)
     return;
   auto promise = *std::exchange(giving_, std::nullopt);
-  if (ended->code != errc::ok)
-    return promise.deliver(to_caf(error{ended->code, "the rank needs its memory, or it is still in use"}));
-  // The store must not know the memory any more before another rank gets it.
-  if (parts_->store)
-    parts_->store->remove_buffer(ended->memory.buffer);
-  promise.deliver(ended->memory.number);
+  if (*ended)
+    promise.deliver(**ended);
+  else
+    promise.deliver(to_caf(ended->error()));
 }
 
 void io_worker::notify_allocator() {
-  const auto frames = state_.frames().lasting();
-  if (!allocator_ || frames == std::exchange(reported_frames_, frames))
+  if (!allocator_)
     return;
-  request(allocator_, caf::infinite, resize_atom_v, static_cast<std::uint32_t>(frames))
-      .then([] {}, [](const caf::error&) {});
+  if (const auto frames = memory_.take_changed_frames())
+    request(allocator_, caf::infinite, resize_atom_v, *frames).then([] {}, [](const caf::error&) {});
 }
 
-void io_worker::report() {
-  if (!parts_->broker)
-    return;
-  const auto& frames = state_.frames();
-  const auto oldest = frames.oldest_use().value_or(timestamp{});
-  memory_report out{parts_->name.ns,
-                    parts_->name.rank,
-                    now() < wants_until_,
-                    static_cast<std::uint32_t>(frames.extents()),
-                    frames.free_bytes(frame_size::whole) + frames.free_bytes(frame_size::encoded),
-                    {}};
-  if (std::tie(out.wants, out.extents, out.free_bytes, oldest) ==
-      std::tie(reported_.wants, reported_.extents, reported_.free_bytes, reported_oldest_))
-    return;
-  reported_ = out;
-  reported_oldest_ = oldest;
-  if (oldest != timestamp{})
-    out.oldest = std::max<duration>(now() - oldest, duration{1});
-  request(parts_->broker, caf::infinite, out).then([] {}, [](const caf::error&) {});
+void io_worker::send_reports() {
+  memory_.report_extents(now());
+  for (const auto& x : memory_.take_reports())
+    request(parts_->broker, caf::infinite, x).then([] {}, [](const caf::error&) {});
 }
 
 void io_worker::send_checks() {
@@ -492,8 +401,8 @@ void io_worker::on_exit() {
     promise.deliver(gone);
   for (auto& promise : drains_)
     promise.deliver(gone);
-  for (auto& x : growers_)
-    x.promise.deliver(gone);
+  for (auto& promise : growers_)
+    promise.deliver(gone);
   if (giving_)
     giving_->deliver(gone);
   requests_.clear();

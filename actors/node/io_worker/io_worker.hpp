@@ -2,6 +2,7 @@
 
 #include "actors/node/io_worker/completion_target.hpp"
 #include "actors/node/io_worker/io_worker_state.hpp"
+#include "actors/node/io_worker/memory_dialogue.hpp"
 #include "actors/support/latency_collector.hpp"
 #include "base/next_tick.hpp"
 #include "base/node_condition.hpp"
@@ -57,36 +58,21 @@ private:
     timestamp started;
   };
 
-  /// A request of the allocator for this many frames.
-  struct waiting_grower {
-    caf::response_promise promise;
-    std::uint64_t frames = 0;
-    /// The time at which it is answered with the number available.
-    timestamp until;
-  };
-
   timestamp now() const;
   /// Registers the request for an answer by `flush`, if the state has accepted it.
   template <class Reply>
   caf::result<Reply> wait_for(const result<io_worker_state::request_id>& begun);
   void flush();
-  /// Gets an extent of the arena and registers it with the store. Errors: those of `extent_source::lend` and
-  /// `page_store::add_buffer`.
-  result<frame_table::extent> lend();
+  /// Gets the memory that is needed, and answers the allocator.
   void borrow();
-  /// Whether the allocator's request is satisfied.
-  bool grown(const waiting_grower& x);
-  /// As `lend`, for an extent that was given to this rank.
-  result<frame_table::extent> make_known(const io::extent& x);
-  bool take_loan(std::uint32_t number);
   /// Answers the request to return an extent when it is empty, or when it stays.
   void give_back();
   /// Finds the allocator of this rank, which is notified of the number of frames where slots depend on memory.
   void know_allocator(const registry_peers& peers);
   /// Reports the number of slots to the allocator, where it equals the number of frames.
   void notify_allocator();
-  /// Reports what this rank has and wants, if that has changed.
-  void report();
+  /// Sends the broker what has changed in what this rank has and wants.
+  void send_reports();
   void send_checks();
   void answer(io_worker_state::answered_frames& x);
   void answer(io_worker_state::answered_fill& x);
@@ -105,6 +91,7 @@ private:
 
   std::shared_ptr<io_worker_parts> parts_;
   io_worker_state state_;
+  memory_dialogue memory_;
   page_checker_actor checker_;
   page_checker_actor scrub_checker_;
   /// Lives at least until the store has stopped.
@@ -117,17 +104,12 @@ private:
   std::vector<caf::response_promise> drains_;
   /// Notices to shards that a drain waits for: afterwards no shard lists a page that was dropped.
   std::size_t pending_reports_ = 0;
-  std::deque<waiting_grower> growers_;
+  /// The allocator's requests for frames, in the order in which `memory_` answers them.
+  std::deque<caf::response_promise> growers_;
   /// The pending request to return an extent.
   std::optional<caf::response_promise> giving_;
   /// The allocator, for a rank in memory only.
   allocator_actor allocator_;
-  std::uint64_t reported_frames_ = 0;
-  /// Until when to report that the arena had no extent for this rank; and what was last reported.
-  timestamp wants_until_ = timestamp::min();
-  memory_report reported_;
-  timestamp reported_oldest_{};
-  timestamp next_wish_ = timestamp::min();
   latency_collector samples_;
   timestamp next_look_at_slab_ = timestamp::min();
   /// The next scheduled tick.
