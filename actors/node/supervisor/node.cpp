@@ -1,14 +1,9 @@
 #include "actors/node/supervisor/node.hpp"
 
 #include "actors/node/namespaces/rank_parts.hpp"
-#include "actors/node/reception/client_cluster.hpp"
-#include "actors/node/reception/client_shard.hpp"
-#include "actors/node/reception/client_worker.hpp"
 #include "actors/node/remote/remote_worker.hpp"
 #include "actors/node/supervisor/peer_terms.hpp"
-#include "base/host_identity.hpp"
 #include "base/log.hpp"
-#include "io/page.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -45,7 +40,7 @@ node_state::options node::state_options() {
   out.protocol = protocol_version;
   out.max_clients = options_->io.max_clients;
   out.draw = [this] { return std::uint64_t{entropy_()} << 32U | entropy_(); };
-  out.end_asking = [this](owner_id owner) { return clients_.at(owner).rights->end(); };
+  out.end_asking = [this](owner_id owner) { return clients_.at(owner).proxies.rights->end(); };
   return out;
 }
 
@@ -290,65 +285,16 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
     reply.arena = {facts.bytes, facts.extent_bytes, facts.name};
     reply.limits.pinned_bytes = pinned_bytes_max(*options_, facts, ns.geometry.page_bytes());
   }
-  welcome(attached, arrived->ns, reply);
+  attached.proxies = client_proxies::spawn(system(), {node_actor(this), *options_, children_, peers_, remote_totals_},
+                                           {link.node(), arrived->ns, attached.elsewhere, attached.is_node}, reply);
+  if (attached.elsewhere)
+    attached.process = std::make_unique<remote_watch>(attached.proxies.presence);
   // The descriptors are stored before the reply is sent, so they arrive with it, or before.
   if (from.handover)
     from.handover->put(std::move(from.arena));
   log::get("node")->info("client attached: '{}' (process {}{}) as {:016x} to namespace '{}'", wanted.client_name,
                          from.number, from.elsewhere ? ", without shared memory" : "", reply.owner, reply.ns.name);
   return reply;
-}
-
-void node::welcome(client& x, std::size_t ns, attach_reply& reply) {
-  x.rights =
-      std::make_shared<client_rights>(client_scope{reply.owner, reply.ns_id, reply.limits.batch_keys,
-                                                   reply.limits.batch_pages, options_->actors.max_requests, x.is_node});
-  if (peers_ && !x.is_node) {
-    x.cluster = spawn_actor<client_cluster>(system(), x.rights, peers_, address(), x.handle.node());
-    reply.cluster = x.cluster;
-  }
-  for (const auto& shard : children_.shards())
-    x.shards.push_back(spawn_actor<client_shard>(system(), x.rights, shard, address(), x.handle.node()));
-  reply.shards = x.shards;
-  if (x.elsewhere)
-    return welcome_elsewhere(x, ns, reply);
-  for (const auto& rank : children_.ranks()) {
-    if (rank.ns != ns)
-      continue;
-    x.workers.push_back(
-        spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(), x.handle.node()));
-    reply.ranks.push_back({rank.rank, rank.slots, x.workers.back()});
-  }
-}
-
-void node::welcome_elsewhere(client& x, std::size_t ns, attach_reply& reply) {
-  const auto presence = std::make_shared<std::atomic<std::uint32_t>>(0);
-  x.process = std::make_unique<remote_watch>(presence);
-  reply.arena = {};
-  reply.arena.elsewhere = true;
-  reply.arena.movers.items = host_addresses();
-  const auto page_bytes = reply.ns.geometry.page_bytes();
-  const remote_options how{io::slot_bytes(page_bytes), io::encoded_slot_bytes(page_bytes),
-                           options_->remote.window_bytes, options_->remote.stall_time};
-  for (const auto& rank : children_.ranks()) {
-    if (rank.ns != ns)
-      continue;
-    ++*presence;
-    x.remotes.push_back(spawn_actor<remote_worker>(system(), remote_worker_parts{.owner = reply.owner,
-                                                                                 .ns = reply.ns_id,
-                                                                                 .rank = rank.rank,
-                                                                                 .page_bytes = page_bytes,
-                                                                                 .worker = rank.worker,
-                                                                                 .node = node_actor(this),
-                                                                                 .extents = children_.extents,
-                                                                                 .mover = children_.mover,
-                                                                                 .presence = presence,
-                                                                                 .options = how,
-                                                                                 .totals = remote_totals_}));
-    x.workers.push_back(spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(),
-                                                   x.handle.node(), x.remotes.back()));
-    reply.ranks.push_back({rank.rank, rank.slots, x.workers.back(), x.is_node ? rank.slab : shared_slab{}});
-  }
 }
 
 caf::result<cluster_welcome> node::meet(const cluster_hello& other) {
@@ -388,15 +334,6 @@ caf::result<void> node::owner_quiesced(owner_id owner) {
   return to_caf(said);
 }
 
-void node::end_proxies(const client& x) {
-  for (const auto& shard : x.shards)
-    send_exit(shard, caf::exit_reason::user_shutdown);
-  for (const auto& worker : x.workers)
-    send_exit(worker, caf::exit_reason::user_shutdown);
-  if (x.cluster)
-    send_exit(x.cluster, caf::exit_reason::user_shutdown);
-}
-
 void node::release_disconnected() {
   for (const auto& gone : state_.take_disconnected()) {
     log::get("node")->info("client disconnected: '{}' ({:016x}, {}); its leases and reservations are released",
@@ -408,12 +345,12 @@ void node::release_disconnected() {
     const auto left = clients_.extract(gone.owner);
     auto& was = left.mapped();
     demonitor(was.handle.address());
-    end_proxies(was);
+    was.proxies.end(*this);
     auto& disconnected = disconnected_[gone.owner];
     disconnected = {.process = std::move(was.process),
                     .ns = was.ns,
                     .elsewhere = was.elsewhere,
-                    .remotes = std::move(was.remotes),
+                    .remotes = std::move(was.proxies.remotes),
                     .name = std::move(was.name),
                     .process_id = was.process_id};
     for (const auto& remote : disconnected.remotes)
@@ -507,8 +444,8 @@ void node::on_exit() {
   children_ = node_children{};
   peers_ = nullptr;
   for (const auto& [owner, x] : clients_) {
-    end_proxies(x);
-    for (const auto& remote : x.remotes)
+    x.proxies.end(*this);
+    for (const auto& remote : x.proxies.remotes)
       send_exit(remote, caf::exit_reason::user_shutdown);
   }
   for (const auto& [owner, x] : disconnected_)

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/node/reception/client_rights.hpp"
 #include "actors/node/remote/remote_totals.hpp"
+#include "actors/node/supervisor/client_proxies.hpp"
 #include "actors/node/supervisor/node_children.hpp"
 #include "actors/node/supervisor/node_state.hpp"
 #include "actors/node/supervisor/node_watch.hpp"
@@ -49,26 +49,20 @@ private:
   struct client {
     caf::actor handle;
     link_number number = 0;
-    std::shared_ptr<client_rights> rights{};
     /// Null if the client itself has to report that it is quiesced.
     std::unique_ptr<watched_process> process;
-    std::vector<client_shard_actor> shards{};
-    std::vector<client_worker_actor> workers{};
+    client_proxies proxies{};
     std::size_t ns = 0;
-    /// The client cannot map the arena, because it attaches over TCP or from another host; `remotes` then has one
-    /// worker for each rank.
+    /// As in `client_proxies::client_terms`.
     bool elsewhere = false;
     /// An actor of this process moves the client's pages, and ends the attachment when the client's process has ended.
     bool ends_itself = false;
     /// Another node of the cluster, not an engine.
     bool is_node = false;
-    std::vector<remote_worker_actor> remotes{};
     /// For log lines and listings.
     std::string name{};
     std::int32_t process_id = 0;
     timestamp since{};
-    /// Null where there are no other nodes, or the client is a node.
-    client_cluster_actor cluster{};
   };
 
   /// A disconnected client that is not quiesced.
@@ -128,16 +122,11 @@ private:
   /// Ends what serves removed namespaces, as soon as no client that was attached to them accesses their memory, or the
   /// remaining such clients are overdue.
   void let_go();
-  /// Spawns the proxies of this client and names them in the reply.
-  void welcome(client& x, std::size_t ns, attach_reply& reply);
-  /// As `welcome`, for a client that cannot map the arena.
-  void welcome_elsewhere(client& x, std::size_t ns, attach_reply& reply);
   caf::result<cluster_welcome> meet(const cluster_hello& other);
   caf::result<void> leave(owner_id owner, const caf::actor& link);
   /// Handles a remote client whose memory cannot be reached any more.
   void lose(owner_id owner);
   caf::result<void> owner_quiesced(owner_id owner);
-  void end_proxies(const client& x);
   /// Ends the proxies of clients that the state has released, and notifies the actors that served them; then processes
   /// quiesced clients.
   void release_disconnected();
