@@ -47,9 +47,9 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
                  parts_.options->cluster.keep_copies, first_adopted}),
       rules_(session_pause), idle_dialers_(idle_dialers_kept, 10 * parts_.options->cluster.hello_interval) {}
 
-std::function<void(std::function<void()>)> cluster::poster() {
-  return [self = caf::actor_cast<caf::actor>(this)](std::function<void()> what) {
-    caf::anon_send(self, posted_task{std::make_shared<std::function<void()>>(std::move(what))});
+std::function<void(cluster_event)> cluster::poster() {
+  return [self = caf::actor_cast<caf::actor>(this)](cluster_event what) {
+    caf::anon_send(self, posted_event{std::make_shared<cluster_event>(std::move(what))});
   };
 }
 
@@ -64,9 +64,9 @@ cluster::behavior_type cluster::make_behavior() {
         tick_.came(now());
         on_tick();
       },
-      [this](posted_task& x) {
-        (*x.what)();
-        plan_tick();
+      [this](posted_event& x) {
+        std::visit([this](auto& what) { on(what); }, *x.what);
+        flush();
       },
   };
 }
@@ -80,34 +80,27 @@ void cluster::make_connection(const say_hello& first) {
   // another system, and a system waits for that at its end. So the opener, which ends earlier, spawns actors of the
   // other system.
   const auto posted =
-      open_later([this, post = poster(), first, where = *where, limit = 2 * parts_.options->cluster.hello_interval,
+      open_later([post = poster(), first, where = *where, limit = 2 * parts_.options->cluster.hello_interval,
                   &outside = *parts_.outside, make = parts_.make_dialer, spare] {
         const auto opened = spare ? result<caf::io::middleman_actor>(spare) : make();
-        if (!opened) {
-          // This counts as no answer: the next round sends another hello.
-          post([this, first, why = opened.error()] {
-            members_.on_answer(first.peer, first.number, tl::unexpected<error>(why), now());
-            flush();
-          });
-          return;
-        }
-        const auto& dialer = *opened;
-        const auto on_lost = [this, peer = first.peer, post] {
-          post([this, peer] {
-            members_.on_lost(peer, now());
-            flush();
-          });
-        };
-        const auto made = spawn_actor<peer_connection>(outside, where, dialer, limit, on_lost);
-        post([this, first, made, dialer] {
-          lines_[first.peer] = {made, dialer};
-          send_hello(first);
-          // The peer may have been left out by now.
-          flush();
-        });
+        // This counts as no answer: the next round sends another hello.
+        if (!opened)
+          return post(hello_answered{first, tl::unexpected<error>(opened.error())});
+        const auto on_lost = [peer = first.peer, post] { post(line_lost{peer}); };
+        post(line_made{first, spawn_actor<peer_connection>(outside, where, *opened, limit, on_lost), *opened});
       });
   if (!posted)
     members_.on_answer(first.peer, first.number, tl::unexpected<error>(posted.error()), now());
+}
+
+// The peer may have been left out by now: then the line is dropped.
+void cluster::on(const line_made& x) {
+  lines_[x.first.peer] = {x.actor, x.dialer};
+  send_hello(x.first);
+}
+
+void cluster::on(const line_lost& x) {
+  members_.on_lost(x.peer, now());
 }
 
 result<void> cluster::open_later(std::function<void()> what) {
@@ -239,13 +232,14 @@ void cluster::perform(const say_hello& x) {
 void cluster::send_hello(const say_hello& x) {
   ask<cluster_welcome>(
       *parts_.outside, lines_.at(x.peer).actor,
-      [this, x, post = poster()](result<cluster_welcome> answer) {
-        post([this, x, answer = std::move(answer)] {
-          members_.on_answer(x.peer, x.number, answer, now());
-          flush();
-        });
+      [x, post = poster()](result<cluster_welcome> answer) {
+        post(hello_answered{x, std::move(answer)});
       },
       cluster_hello{protocol_version, parts_.self});
+}
+
+void cluster::on(const hello_answered& x) {
+  members_.on_answer(x.hello.peer, x.hello.number, x.answer, now());
 }
 
 void cluster::perform(const peer_news& x) {
@@ -297,31 +291,31 @@ void cluster::perform(const open_namespace& x) {
   auto how = client_options();
   how.attach.always_remote = false;
   how.storage = {};
-  const auto posted = open_later([this, post = poster(), &system = system(), id = x.ns, where, how,
-                                  bytes = parts_.options->cluster.memory_bytes] {
-    auto opened = open_staging_client(system, how, where, id, bytes, std::nullopt);
-    post([this, id, opened = std::move(opened)] {
-      rules_.on_namespace_opened(id, opened.has_value(), now());
-      if (!opened) {
-        log::get("cluster")->warn("cannot fetch pages of peers for namespace '{}': {}; retrying", rules_.name_of(id),
-                                  opened.error().text);
-        return;
-      }
-      auto& own = namespaces_[id];
-      own.client = opened->client;
-      own.geometry = opened->node.ns.geometry;
-      own.memory = opened->memory;
-      own.coming = opened->coming;
-      const auto page_bytes = own.geometry.page_bytes();
-      const auto ranks = static_cast<std::uint32_t>(own.memory.size());
-      fetching_.add_namespace(id, page_bytes, ranks, staging_blocks(parts_.options->cluster.memory_bytes, page_bytes),
-                              opened->copies_at_once);
-      follow();
-      flush();
-    });
-  });
+  const auto posted = open_later(
+      [post = poster(), &system = system(), id = x.ns, where, how, bytes = parts_.options->cluster.memory_bytes] {
+        post(namespace_opened{id, open_staging_client(system, how, where, id, bytes, std::nullopt)});
+      });
   if (!posted)
     rules_.on_namespace_opened(x.ns, false, now());
+}
+
+void cluster::on(const namespace_opened& x) {
+  rules_.on_namespace_opened(x.ns, x.client.has_value(), now());
+  if (!x.client) {
+    log::get("cluster")->warn("cannot fetch pages of peers for namespace '{}': {}; retrying", rules_.name_of(x.ns),
+                              x.client.error().text);
+    return;
+  }
+  auto& own = namespaces_[x.ns];
+  own.client = x.client->client;
+  own.geometry = x.client->node.ns.geometry;
+  own.memory = x.client->memory;
+  own.coming = x.client->coming;
+  const auto page_bytes = own.geometry.page_bytes();
+  const auto ranks = static_cast<std::uint32_t>(own.memory.size());
+  fetching_.add_namespace(x.ns, page_bytes, ranks, staging_blocks(parts_.options->cluster.memory_bytes, page_bytes),
+                          x.client->copies_at_once);
+  follow();
 }
 
 void cluster::perform(const leave_namespace& x) {
@@ -346,25 +340,26 @@ void cluster::perform(const open_session& x) {
   const auto& own = namespaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  const auto posted = open_later([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
+  const auto posted = open_later([post = poster(), &outside = *parts_.outside, name, where, how, bytes,
                                   like = namespace_here{own.geometry, own.memory}] {
-    auto opened = open_staging_client(outside, how, where, name.second, bytes, like);
-    post([this, name, opened = std::move(opened)] {
-      on_session_opened(name, opened ? result<void>() : tl::unexpected<error>(opened.error()));
-      if (!opened)
-        return flush();
-      sessions_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
-                         opened->node.shards};
-      follow_learning();
-      // One attempt at a time is made for a peer, so the next one can start now.
-      follow();
-      flush();
-      log::get("cluster")->info("peer session opened: namespace '{}' at node '{}'; its pages are fetched on a miss",
-                                rules_.name_of(name.second), opened->node.node_name);
-    });
+    post(session_opened{name, open_staging_client(outside, how, where, name.second, bytes, like)});
   });
   if (!posted)
     on_session_opened(name, tl::unexpected<error>(posted.error()));
+}
+
+void cluster::on(const session_opened& x) {
+  const auto& [name, opened] = x;
+  on_session_opened(name, opened ? result<void>() : tl::unexpected<error>(opened.error()));
+  if (!opened)
+    return;
+  sessions_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
+                     opened->node.shards};
+  follow_learning();
+  // One attempt at a time is made for a peer, so the next one can start now.
+  follow();
+  log::get("cluster")->info("peer session opened: namespace '{}' at node '{}'; its pages are fetched on a miss",
+                            rules_.name_of(name.second), opened->node.node_name);
 }
 
 void cluster::perform(const leave_session& x) {
@@ -410,14 +405,15 @@ void cluster::perform(fetch_ask& x) {
   work.lease_for = std::min(there->limits.lease, parts_.options->transfer.task_deadline);
   ask<lookup_result>(
       *parts_.outside, there->client->lookup(),
-      [this, call = x.call, session = session_name(x.peer, x.ns), post = poster()](result<lookup_result> found) {
-        post([this, call, session, found = std::move(found)] {
-          rules_.on_answered(session, found || found.error().code != errc::unreachable, now());
-          fetching_.on_found(call, found, now());
-          flush();
-        });
+      [call = x.call, session = session_name(x.peer, x.ns), post = poster()](result<lookup_result> found) {
+        post(peer_answered{call, session, std::move(found)});
       },
       std::move(work));
+}
+
+void cluster::on(const peer_answered& x) {
+  rules_.on_answered(x.session, x.found || x.found.error().code != errc::unreachable, now());
+  fetching_.on_found(x.call, x.found, now());
 }
 
 void cluster::perform(fetch_release& x) {
@@ -438,35 +434,33 @@ void cluster::perform(fetch_move& x) {
   const auto& memory = own->second.memory[x.rank];
   coming->expect(
       x.call,
-      [this, peer = x.peer, ns = x.ns, rank = x.rank, memory, post = poster()](transfer_task work,
-                                                                               inbound_transfers::receiver then) {
-        post([this, peer, what = load_from_peer{ns, rank, memory, std::move(work), std::move(then)}] {
-          load(peer, what);
-          flush();
-        });
+      [peer = x.peer, ns = x.ns, rank = x.rank, memory, post = poster()](transfer_task work,
+                                                                         inbound_transfers::receiver then) {
+        post(pages_requested{peer, ns, rank, memory, std::move(work), std::move(then)});
       },
       later(now(), x.work.deadline));
   x.work.ready_event = x.call;
   ask<transfer_result>(
       system(), own->second.client->save(x.rank),
-      [this, coming, call = x.call, ns = x.ns, post = poster()](result<transfer_result> saved) {
-        coming->end(call, [this, post, call, ns, saved = std::move(saved)](const sending_counts& sent) {
-          post([this, call, ns, saved, sent] {
-            // The node ended the save's attachment, as when the namespace is removed.
-            if (!saved && saved.error().code == errc::unreachable)
-              rules_.on_namespace_lost(ns);
-            fetching_.on_moved(call, saved, sent, now());
-            flush();
-          });
+      [coming, call = x.call, ns = x.ns, post = poster()](result<transfer_result> saved) {
+        coming->end(call, [post, call, ns, saved = std::move(saved)](const sending_counts& sent) {
+          post(pages_moved{call, ns, saved, sent});
         });
       },
       std::move(x.work));
 }
 
-void cluster::load(peer_number peer, load_from_peer x) {
-  if (const auto* const dead = adopted(peer))
-    return load_adopted(peer, *dead, std::move(x));
-  const auto* const there = ready_session(peer, x.ns);
+void cluster::on(const pages_moved& x) {
+  // The node ended the save's attachment, as when the namespace is removed.
+  if (!x.saved && x.saved.error().code == errc::unreachable)
+    rules_.on_namespace_lost(x.ns);
+  fetching_.on_moved(x.call, x.saved, x.sent, now());
+}
+
+void cluster::on(pages_requested& x) {
+  if (const auto* const dead = adopted(x.peer))
+    return load_adopted(*dead, x);
+  const auto* const there = ready_session(x.peer, x.ns);
   // A session that was opened before the namespace was removed and made again has other staging buffers.
   if (there == nullptr || x.rank >= there->memory.size() || there->memory[x.rank] != x.memory)
     return x.then(fail(errc::unreachable, "the session with this peer has ended"));
@@ -498,16 +492,8 @@ void cluster::follow_learning() {
 }
 
 void cluster::perform(const ask_shard& x) {
-  const auto notified = [this, x, call = x.call, post = poster()](result<reuse_reply> answer) {
-    post([this, call, session = x.who.peer ? std::optional(session_name(*x.who.peer, x.ns)) : std::nullopt,
-          answer = std::move(answer)] {
-      // The shards belong to an attachment that has ended, so the session has to be opened again.
-      if (session && !answer && answer.error().code == errc::unreachable)
-        rules_.on_answered(*session, false, now());
-      asked_shards_.erase(call);
-      learning_.on_notified(call, answer);
-      flush();
-    });
+  const auto notified = [x, post = poster()](result<reuse_reply> answer) {
+    post(shard_answered{x, std::move(answer)});
   };
   const auto ask_it = [&](caf::actor_system& through, const auto& shard) {
     asked_shards_[x.call] = ask_for_long<reuse_reply>(through, shard, notified, reuse_request{x.ns});
@@ -518,6 +504,15 @@ void cluster::perform(const ask_shard& x) {
   if (there == nullptr || x.who.shard >= there->shards.size())
     return learning_.on_notified(x.call, fail(errc::unreachable, "the session with this peer has ended"));
   ask_it(*parts_.outside, there->shards[x.who.shard]);
+}
+
+void cluster::on(const shard_answered& x) {
+  const auto& [asked, answer] = x;
+  // The shards belong to an attachment that has ended, so the session has to be opened again.
+  if (asked.who.peer && !answer && answer.error().code == errc::unreachable)
+    rules_.on_answered({*asked.who.peer, asked.ns}, false, now());
+  asked_shards_.erase(asked.call);
+  learning_.on_notified(asked.call, answer);
 }
 
 void cluster::perform(const cancel_shard& x) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/client/node_client.hpp"
+#include "actors/cluster/cluster_events.hpp"
 #include "actors/cluster/etcd/etcd_channel.hpp"
 #include "actors/cluster/etcd/etcd_rules.hpp"
 #include "actors/cluster/learning/shared_learning.hpp"
@@ -10,7 +11,6 @@
 #include "actors/cluster/peers/idle_pool.hpp"
 #include "actors/cluster/peers/membership.hpp"
 #include "actors/cluster/peers/peer_connection.hpp"
-#include "actors/cluster/peers/posted_task.hpp"
 #include "actors/cluster/takeover/adopted_reads.hpp"
 #include "actors/cluster/takeover/adopter.hpp"
 #include "actors/support/actor_support.hpp"
@@ -56,14 +56,14 @@ struct cluster_parts {
   shared_budget memory{};
 };
 
-using cluster_self = cluster_actor::extend<caf::reacts_to<posted_task>>;
+using cluster_self = cluster_actor::extend<caf::reacts_to<posted_event>>;
 
 /// A node's side of its cluster. Sends hellos to the other nodes, attaches as a client to the namespaces that both
 /// have, fetches pages from them, and saves these at its own node as a client of it.
 ///
 /// The rules are in `membership`, `session_rules`, `fetching` and `shared_learning`, and in `etcd_rules` where etcd has
-/// the list of nodes. Events of the other actor system and of the opener's thread arrive as `posted_task`, because only
-/// an actor's own system may schedule it.
+/// the list of nodes. Events of the other actor system and of the opener's thread arrive as `cluster_event`s, because
+/// only an actor's own system may schedule it.
 class cluster : public cluster_self::base {
 public:
   cluster(caf::actor_config& config, cluster_parts parts);
@@ -104,18 +104,9 @@ private:
   /// The numbers of dead nodes start here; live peers never reach so high a number.
   static constexpr peer_number first_adopted = peer_number{1} << 40U;
 
-  /// Pages to be loaded from a peer into blocks of a staging buffer.
-  struct load_from_peer {
-    namespace_id ns;
-    std::uint32_t rank = 0;
-    std::shared_ptr<staging_buffer> memory;
-    transfer_task work;
-    inbound_transfers::receiver then;
-  };
-
   timestamp now() const { return clock().now(); }
-  /// Returns a function that runs its argument in this actor's turn. Any thread may call it.
-  std::function<void(std::function<void()>)> poster();
+  /// Returns a function that sends this actor an event. Any thread may call it, also after the actor has ended.
+  std::function<void(cluster_event)> poster();
 
   /// Has the opener run a call that may block, unless it is ending when the turn of the call comes. The error of a full
   /// queue is that of an attempt that failed.
@@ -137,6 +128,23 @@ private:
   void on_tick();
   void flush();
   void plan_tick();
+
+  // Events, each of which is followed by `flush`.
+  void on(const hello_answered& x);
+  void on(const line_made& x);
+  void on(const line_lost& x);
+  void on(const seeds_resolved& x);
+  void on(const namespace_opened& x);
+  void on(const session_opened& x);
+  void on(const peer_answered& x);
+  void on(pages_requested& x);
+  void on(const pages_moved& x);
+  void on(const shard_answered& x);
+  void on(const adopted_changed& x);
+  void on(const adopted_unreadable& x);
+  void on(const etcd_answered& x);
+  void on(const etcd_watch_line& x);
+  void on(const etcd_watch_ended& x);
 
   void perform(const say_hello& x);
   void perform(const peer_news& x);
@@ -169,13 +177,11 @@ private:
   std::string trouble_of(peer_number peer) const;
   /// Updates the node's condition with the peers that are unreachable.
   void report_condition();
-  void load(peer_number peer, load_from_peer x);
   /// Dead nodes, where storage is shared; they are asked as peers are (cluster_adopted.cpp).
   void begin_adopting();
-  void look_at_adopted();
   const adopted_node* adopted(peer_number peer) const;
   void ask_adopted(const adopted_node& of, const fetch_ask& x);
-  void load_adopted(peer_number peer, const adopted_node& of, load_from_peer x);
+  void load_adopted(const adopted_node& of, pages_requested& x);
   void add_adopted(const namespace_id& ns, std::vector<peer_number>& to) const;
   void add_adopted(cluster_stats& to) const;
   void follow();

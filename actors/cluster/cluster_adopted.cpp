@@ -32,12 +32,7 @@ void cluster::begin_adopting() {
   how.cluster = options.cluster.name;
   how.lease = options.storage.claim_lease;
   how.memory = parts_.memory;
-  how.changed = [this, post = poster()] {
-    post([this] {
-      look_at_adopted();
-      flush();
-    });
-  };
+  how.changed = [post = poster()] { post(adopted_changed{}); };
   auto started = adopter::start(std::move(how));
   if (!started) {
     log::get("cluster")->warn("cannot take over directories of dead nodes ({}); their pages are unavailable",
@@ -47,7 +42,7 @@ void cluster::begin_adopting() {
   adopter_ = std::move(*started);
 }
 
-void cluster::look_at_adopted() {
+void cluster::on(const adopted_changed&) {
   if (!adopter_)
     return;
   auto now_there = adopter_->nodes();
@@ -92,17 +87,18 @@ void cluster::ask_adopted(const adopted_node& of, const fetch_ask& x) {
   fetching_.on_found(x.call, found, now());
 }
 
-void cluster::load_adopted(peer_number peer, const adopted_node& of, load_from_peer x) {
+void cluster::load_adopted(const adopted_node& of, pages_requested& x) {
   adopted_reads_->post({of.index, std::move(x.memory), x.ns, x.rank, std::move(x.work),
-                        [this, peer, then = std::move(x.then), post = poster()](const transfer_result& outcome) {
+                        [peer = x.peer, then = std::move(x.then), post = poster()](const transfer_result& outcome) {
                           if (nothing_readable(outcome))
-                            post([this, peer] {
-                              if (const auto found = adopted_.find(peer); found != adopted_.end())
-                                found->second.files_from = later(now(), transfer::files_pause);
-                              flush();
-                            });
+                            post(adopted_unreadable{peer});
                           then(outcome);
                         }});
+}
+
+void cluster::on(const adopted_unreadable& x) {
+  if (const auto found = adopted_.find(x.peer); found != adopted_.end())
+    found->second.files_from = later(now(), transfer::files_pause);
 }
 
 void cluster::add_adopted(cluster_stats& to) const {

@@ -37,25 +37,26 @@ void cluster::begin_etcd() {
   constexpr duration longest = std::chrono::seconds(3);
   channel_ = std::make_shared<etcd_channel>(
       std::move(members), etcd_access(options.etcd), std::min(longest, options.etcd.lease / 4),
-      etcd_channel::listeners{[this, post = poster()](std::uint64_t number, result<etcd_reply> answer) {
-                                post([this, number, answer = std::move(answer)] {
-                                  etcd_->on_answer(number, answer, now());
-                                  etcd_->on_time(now());
-                                  flush();
-                                });
+      etcd_channel::listeners{[post = poster()](std::uint64_t number, result<etcd_reply> answer) {
+                                post(etcd_answered{number, std::move(answer)});
                               },
-                              [this, post = poster()](std::uint64_t number, std::string notified) {
-                                post([this, number, notified = std::move(notified)] {
-                                  etcd_->on_watch(number, notified, now());
-                                  flush();
-                                });
+                              [post = poster()](std::uint64_t number, std::string text) {
+                                post(etcd_watch_line{number, std::move(text)});
                               },
-                              [this, post = poster()](std::uint64_t number) {
-                                post([this, number] {
-                                  etcd_->on_watch_end(number, now());
-                                  flush();
-                                });
-                              }});
+                              [post = poster()](std::uint64_t number) { post(etcd_watch_ended{number}); }});
+}
+
+void cluster::on(const etcd_answered& x) {
+  etcd_->on_answer(x.number, x.answer, now());
+  etcd_->on_time(now());
+}
+
+void cluster::on(const etcd_watch_line& x) {
+  etcd_->on_watch(x.number, x.line, now());
+}
+
+void cluster::on(const etcd_watch_ended& x) {
+  etcd_->on_watch_end(x.number, now());
 }
 
 void cluster::perform(const etcd_request& x) {

@@ -24,25 +24,26 @@ void cluster::resolve_seeds() {
       names.push_back(seed);
   // One task at a time: a resolver that does not answer blocks its thread for seconds.
   const auto posted = parts_.resolver->post(
-      [this, names = std::move(names), post = poster(), by = parts_.resolver.get()] {
-        std::vector<std::pair<std::string, std::vector<std::string>>> found;
+      [names = std::move(names), post = poster(), by = parts_.resolver.get()] {
+        seeds_resolved out;
         for (const auto& x : names) {
           if (by->is_ending())
             return;
           const auto all = resolve_host(x.host, x.port);
-          found.emplace_back(to_string(node_address{x.host, x.port}),
-                             all ? nodes_of_name(*all, x.port) : std::vector<std::string>{});
+          out.found.emplace_back(to_string(node_address{x.host, x.port}),
+                                 all ? nodes_of_name(*all, x.port) : std::vector<std::string>{});
         }
-        post([this, found = std::move(found)] {
-          resolving_ = false;
-          for (const auto& [name, addresses] : found)
-            members_.on_resolved(name, addresses, now());
-          members_.on_time(now());
-          flush();
-        });
+        post(std::move(out));
       },
       serial_executor::at_end::drop);
   resolving_ = posted.has_value();
+}
+
+void cluster::on(const seeds_resolved& x) {
+  resolving_ = false;
+  for (const auto& [name, addresses] : x.found)
+    members_.on_resolved(name, addresses, now());
+  members_.on_time(now());
 }
 
 } // namespace troupe::cluster

@@ -11,11 +11,10 @@
 
 namespace troupe::cluster {
 
-/// The pages of one order while they are transferred into their frames.
-class staging_copier::passage {
+class staging_passage {
 public:
-  passage(std::shared_ptr<staging_buffer> memory, copy_engine_state::open_gather job, const copy_order& order,
-          timestamp begun)
+  staging_passage(std::shared_ptr<staging_buffer> memory, copy_engine_state::open_gather job, const copy_order& order,
+                  timestamp begun)
       : memory_(std::move(memory)), job_(std::make_shared<copy_engine_state::open_gather>(std::move(job))),
         order_(order), begun_(begun) {
     for (const auto& move : job_->moves()) {
@@ -23,9 +22,9 @@ public:
       memory_->redirect(move.block, targets_.back());
     }
   }
-  passage(const passage&) = delete;
-  passage& operator=(const passage&) = delete;
-  ~passage() { arrive(); }
+  staging_passage(const staging_passage&) = delete;
+  staging_passage& operator=(const staging_passage&) = delete;
+  ~staging_passage() { arrive(); }
 
   /// Call this when nothing is written any more: the target frames are detached from the blocks. Any thread.
   void arrive() {
@@ -124,7 +123,7 @@ staging_copier::behavior_type staging_copier::make_behavior() {
       [this](unbind_atom x, owner_id owner) { return delegate(copier_, x, owner); },
       [this](gather_atom, const copy_order& order) { return gather(order); },
       [this](scatter_atom x, const copy_order& order) { return delegate(copier_, x, order); },
-      [](posted_task& x) { (*x.what)(); },
+      [this](const pages_sent& x) { on_sent(x); },
   };
 }
 
@@ -132,27 +131,26 @@ caf::result<copy_reply> staging_copier::gather(const copy_order& order) {
   auto job = copy_engine_state::begin_gather(state_, order);
   if (!job)
     return to_caf(job.error());
-  const auto what = std::make_shared<passage>(memory_, std::move(*job), order, clock().now());
+  const auto what = std::make_shared<staging_passage>(memory_, std::move(*job), order, clock().now());
   auto promise = make_response_promise();
   const auto request = promises_.add(promise);
-  const auto asked = expected_->ask(
-      order.ready_event, what->keys(), what->blocks(), clock().now(),
-      [this, request, what, self = caf::actor_cast<caf::actor>(this)](const result<transfer_result>& outcome) {
-        what->arrive();
-        caf::anon_send(self, posted_task{std::make_shared<std::function<void()>>(
-                                 [this, request, what, outcome] { on_sent(request, what, outcome); })});
-      });
+  const auto asked =
+      expected_->ask(order.ready_event, what->keys(), what->blocks(), clock().now(),
+                     [request, what, self = caf::actor_cast<caf::actor>(this)](const result<transfer_result>& outcome) {
+                       what->arrive();
+                       caf::anon_send(self, pages_sent{request, what, outcome});
+                     });
   if (!asked)
     promises_.deliver(request, to_caf(error{errc::expired, "the request for these pages has expired"}));
   return promise;
 }
 
-void staging_copier::on_sent(open_promises::number request, const std::shared_ptr<passage>& what,
-                             const result<transfer_result>& outcome) {
+void staging_copier::on_sent(const pages_sent& x) {
+  const auto& [request, what, outcome] = x;
   const auto in_blocks = what->judge(outcome);
   if (in_blocks.empty())
     return promises_.deliver(request, what->end(*state_, clock().now()));
-  const auto gathered = [this, request, what, in_blocks](const result<copy_reply>& reply) {
+  const auto gathered = [this, request = request, what = what, in_blocks](const result<copy_reply>& reply) {
     what->judge(in_blocks, reply);
     promises_.deliver(request, what->end(*state_, clock().now()));
   };

@@ -3,18 +3,26 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "actors/cluster/pages/inbound_transfers.hpp"
 #include "actors/cluster/pages/staging_buffer.hpp"
-#include "actors/cluster/peers/posted_task.hpp"
 #include "actors/support/actor_support.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/all.hpp>
 
-#include <functional>
 #include <memory>
 
 namespace troupe::cluster {
 
-using staging_copier_base = copy_engine_actor::extend<caf::reacts_to<posted_task>>;
+/// The pages of one order while they are transferred into their frames.
+class staging_passage;
+
+/// The sender has answered a copier's request for pages. Never leaves the process.
+struct pages_sent {
+  open_promises::number request = 0;
+  std::shared_ptr<staging_passage> what;
+  result<transfer_result> outcome;
+};
+
+using staging_copier_base = copy_engine_actor::extend<caf::reacts_to<pages_sent>>;
 
 /// The copy engine of the client that saves pages of other nodes. Its gather requests the pages from their sender.
 /// While their frames are pinned, these stand in for the blocks of the order, so that a page is copied once, from the
@@ -36,11 +44,8 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  class passage;
-
   caf::result<copy_reply> gather(const copy_order& order);
-  void on_sent(open_promises::number request, const std::shared_ptr<passage>& what,
-               const result<transfer_result>& outcome);
+  void on_sent(const pages_sent& x);
 
   std::shared_ptr<copy_engine_state> state_;
   std::shared_ptr<inbound_transfers> expected_;
@@ -50,3 +55,5 @@ private:
 };
 
 } // namespace troupe::cluster
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::cluster::pages_sent)
