@@ -128,6 +128,8 @@ private:
   bool from_allocator(rank_number rank, const passing& asked, caf::message& answer);
   /// A shard says it to the allocator; held against the books.
   void hear(rank_number rank, word what, const std::vector<slot_ref>& slots);
+  /// Whether the key has a page on every other rank, or had one before this eviction.
+  bool is_on_other_ranks(rank_number rank, const key_digest& key) const;
 
   bool to_worker(rank_number rank, passing& x);
   bool from_worker(rank_number rank, const passing& asked, caf::message& answer);
@@ -193,6 +195,8 @@ private:
   std::map<key_digest, int> may_go_;
   /// The keys evicted in this turn; and how many more than requested.
   std::vector<key_digest> evicted_;
+  /// The ranks on which they had pages.
+  std::set<std::pair<rank_number, key_digest>> evicted_on_;
   test::eviction_ledger evictions_;
   /// The parent of a key, as far as it is known: by the writer of its first page, under a reservation that named it.
   /// And per shard, the number of children elsewhere that it was notified of.

@@ -127,6 +127,7 @@ bool server::drops(passing& x) {
 void server::evicted(std::uint32_t i, rank_number rank) {
   if (auto wrong = evictions_.answered(rank, !evicted_.empty()); !wrong.empty())
     world_.fail("evictions", std::move(wrong));
+  evicted_on_.clear();
   for (const auto& key : std::exchange(evicted_, {})) {
     const auto wrong = [&](const std::string& why) {
       world_.fail("eviction", "key " + to_string(key) + " is evicted, and " + why);
@@ -348,10 +349,21 @@ void server::hear(rank_number rank, word what, const std::vector<slot_ref>& slot
         key && pages_.is_committed(rank, *key, where) && !may_go_.contains(*key)) {
       world_.count("evicted page");
       evicted_.push_back(*key);
+      evicted_on_.emplace(rank, *key);
+      // A key without a page on every rank does not free a slot on every rank, and no engine finds it.
+      if (!is_on_other_ranks(rank, *key))
+        continue;
       evictions_.evicted(rank);
       evictions_.heard(rank);
     }
   world_.judge("slots", pages_.released(rank, slots));
+}
+
+bool server::is_on_other_ranks(rank_number rank, const key_digest& key) const {
+  for (rank_number other = 0; other < world_.p.ranks; ++other)
+    if (other != rank && !evicted_on_.contains({other, key}) && pages_.missed(other, key).empty())
+      return false;
+  return true;
 }
 
 bool server::from_allocator(rank_number rank, const passing& asked, caf::message& answer) {
