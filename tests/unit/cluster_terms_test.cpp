@@ -7,7 +7,6 @@
 namespace cluster_terms_test {
 
 using namespace troupe;
-using namespace troupe::cluster;
 
 TEST_CASE("peers: nodes of one cluster and version accept each other, and others get the reason", "[cluster]") {
   const cluster_card own{"ours", "a", 5};
