@@ -182,10 +182,13 @@ using client_worker_actor = caf::typed_actor<caf::replies_to<place_atom, frame_r
 using cluster_actor = caf::typed_actor<
     /// Answered when the pages are here, or at the time limit; they may still arrive after that.
     caf::replies_to<prefix_fetch_request>::with<prefix_fetch_reply>, caf::replies_to<stats_atom>::with<cluster_stats>,
-    caf::reacts_to<caf::tick_atom>>;
+    caf::replies_to<search_peers_request>::with<search_peers_reply>,
+    caf::replies_to<fetch_pages_request>::with<prefix_fetch_reply>, caf::reacts_to<caf::tick_atom>>;
 
 /// The same for an attached client, in the namespace that it attached to.
-using client_cluster_actor = caf::typed_actor<caf::replies_to<prefix_fetch_request>::with<prefix_fetch_reply>>;
+using client_cluster_actor = caf::typed_actor<caf::replies_to<prefix_fetch_request>::with<prefix_fetch_reply>,
+                                              caf::replies_to<search_peers_request>::with<search_peers_reply>,
+                                              caf::replies_to<fetch_pages_request>::with<prefix_fetch_reply>>;
 
 /// The proxy between a client on another host and the io worker of one rank: accepts the same requests, for frames of
 /// the client's memory, and moves pages between these and the arena.

@@ -55,6 +55,34 @@ struct prefix_fetch_reply {
   std::uint32_t keys = 0;
 };
 
+/// Asks which of these keys other nodes have; they lease them. For a model with several KV cache groups: its client
+/// decides what is fetched once it knows what they have of all groups.
+struct search_peers_request {
+  namespace_id ns;
+  packed<key_digest> keys;
+  /// As in `prefix_fetch_request`.
+  duration waited{};
+};
+
+struct search_peers_reply {
+  /// Names what was found, until a `fetch_pages_request` with it or the end of the lookup's time. 0: nothing was found.
+  std::uint64_t search = 0;
+  /// 1 for each key of the request that at least one other node has complete, else 0; may be shorter.
+  packed<std::uint8_t> found;
+};
+
+/// Fetch these keys of a search, and no others: leases on what is not among them are released at once, all others when
+/// the fetch has ended. Without keys, it only releases. Answered by `prefix_fetch_reply` with the number of keys that
+/// were fetched, within the time that the search had left. A search is named once; later it is unknown, and nothing is
+/// fetched.
+struct fetch_pages_request {
+  namespace_id ns;
+  std::uint64_t search = 0;
+  packed<key_digest> keys;
+  /// As in `reserve_request`: empty where keys have no parents.
+  packed<key_digest> parents;
+};
+
 /// A peer's state and the pages fetched from it.
 struct peer_stats {
   /// The address in the config or in etcd.

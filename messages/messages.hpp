@@ -146,6 +146,9 @@ TROUPE_INSPECT(cluster_namespace, x.id, x.name)
 TROUPE_INSPECT(cluster_welcome, x.node, x.namespaces)
 TROUPE_INSPECT(prefix_fetch_request, x.ns, x.parent, x.keys, x.waited)
 TROUPE_INSPECT(prefix_fetch_reply, x.keys)
+TROUPE_INSPECT(search_peers_request, x.ns, x.keys, x.waited)
+TROUPE_INSPECT(search_peers_reply, x.search, x.found)
+TROUPE_INSPECT(fetch_pages_request, x.ns, x.search, x.keys, x.parents)
 TROUPE_INSPECT(peer_stats, x.address, x.node, x.incarnation, x.up, x.self, x.trouble, x.namespaces, x.asked, x.had,
                x.late, x.pages, x.bytes, x.failed, x.learned_keys, x.file_pages, x.file_bytes, x.files_stale,
                x.files_damaged, x.files_failed, x.lag_us, x.served_pages, x.served_bytes)
@@ -321,6 +324,9 @@ CAF_ADD_TYPE_ID(troupe, (troupe::read_order))
 CAF_ADD_TYPE_ID(troupe, (troupe::read_reply))
 CAF_ADD_TYPE_ID(troupe, (troupe::page_descriptions))
 CAF_ADD_TYPE_ID(troupe, (troupe::describe_pages_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::search_peers_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::search_peers_reply))
+CAF_ADD_TYPE_ID(troupe, (troupe::fetch_pages_request))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 namespace troupe {

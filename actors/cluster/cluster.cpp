@@ -36,6 +36,10 @@ membership_options rules_of(const cluster_parts& parts) {
           options.attach.reconnect_backoff_max, std::random_device{}()};
 }
 
+auto session_has_ended() {
+  return fail(errc::unreachable, "the session with this peer has ended");
+}
+
 } // namespace
 
 cluster::cluster(caf::actor_config& config, cluster_parts parts)
@@ -45,6 +49,11 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
                  parts_.options->transfer.task_deadline, std::min(chunk_pages, parts_.options->registry.max_batch_keys),
                  256, 4096, [this](const namespace_id& ns) { return peers_for(ns); },
                  parts_.options->cluster.keep_copies, first_adopted}),
+      searching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time, 4096,
+                  std::min<std::size_t>(64, parts_.options->transfer.max_tasks),
+                  [this](const namespace_id& ns) { return peers_for(ns); }, parts_.options->cluster.keep_copies,
+                  first_adopted},
+                 fetching_),
       rules_(session_pause), idle_dialers_(idle_dialers_kept, 10 * parts_.options->cluster.hello_interval) {}
 
 std::function<void(cluster_event)> cluster::poster() {
@@ -58,7 +67,15 @@ cluster::behavior_type cluster::make_behavior() {
   begin_adopting();
   send(this, caf::tick_atom_v);
   return {
-      [this](const prefix_fetch_request& wanted) { return wanted_prefix(wanted); },
+      [this](const prefix_fetch_request& wanted) {
+        return wait_as<prefix_fetch_reply>({caller_of::fetching, fetching_.wanted_prefix(wanted, now())});
+      },
+      [this](const search_peers_request& wanted) {
+        return wait_as<search_peers_reply>({caller_of::searching, searching_.search(wanted, now())});
+      },
+      [this](const fetch_pages_request& wanted) {
+        return wait_as<prefix_fetch_reply>({caller_of::searching, searching_.fetch(wanted, now())});
+      },
       [this](stats_atom) { return stats(); },
       [this](caf::tick_atom) {
         tick_.came(now());
@@ -135,8 +152,12 @@ void cluster::end_idle_dialers() {
 }
 
 void cluster::on_exit() {
-  for (auto& [number, promise] : std::exchange(waiting_, {}))
-    promise.deliver(prefix_fetch_reply{});
+  for (auto& [who, promise] : std::exchange(waiting_, {})) {
+    if (who.first == caller_of::fetching)
+      promise.deliver(prefix_fetch_reply{});
+    else
+      promise.deliver(to_caf(error{errc::shutting_down, "the node is shutting down"}));
+  }
   for (const auto& [call, cancel] : std::exchange(asked_shards_, {}))
     cancel();
   for (const auto& [peer, x] : std::exchange(lines_, {}))
@@ -160,12 +181,18 @@ void cluster::on_exit() {
   parts_ = {};
 }
 
-caf::result<prefix_fetch_reply> cluster::wanted_prefix(const prefix_fetch_request& wanted) {
+template <class Reply>
+caf::result<Reply> cluster::wait_as(const caller& who) {
   auto promise = make_response_promise();
-  const auto number = fetching_.wanted_prefix(wanted, now());
-  waiting_.emplace(number, promise);
+  waiting_.emplace(who, promise);
   flush();
   return promise;
+}
+
+template <class Reply>
+void cluster::answer(const caller& who, Reply with) {
+  if (auto found = waiting_.extract(who); !found.empty())
+    found.mapped().deliver(std::move(with));
 }
 
 void cluster::on_tick() {
@@ -173,6 +200,8 @@ void cluster::on_tick() {
   if (etcd_)
     etcd_->on_time(now());
   fetching_.on_tick(now());
+  flush(); // a peer that was late is not asked by the next one
+  searching_.on_tick(now());
   learning_.on_time(now());
   if (next_look_ <= now()) {
     next_look_ = now() + parts_.options->cluster.hello_interval;
@@ -187,7 +216,7 @@ void cluster::plan_tick() {
   // A round of a removed namespace only ends with its calls, and is looked at again until then.
   constexpr auto least_pause = std::chrono::milliseconds(5);
   auto next = std::min({members_.next_event(), next_look_, learning_.next_event(),
-                        std::max(fetching_.next_event(), now() + least_pause)});
+                        std::max(std::min(fetching_.next_event(), searching_.next_event()), now() + least_pause)});
   if (etcd_)
     next = std::min(next, etcd_->next_event());
   if (tick_.plan(next))
@@ -205,14 +234,18 @@ void cluster::flush() {
     auto about_members = members_.take_outbox();
     auto about_sessions = rules_.take_outbox();
     auto about_pages = fetching_.take_outbox();
+    auto about_searches = searching_.take_outbox();
     auto about_learning = learning_.take_outbox();
-    if (about_members.empty() && about_sessions.empty() && about_pages.empty() && about_learning.empty())
+    if (about_members.empty() && about_sessions.empty() && about_pages.empty() && about_searches.empty() &&
+        about_learning.empty())
       break;
     for (const auto& effect : about_members)
       std::visit([this](const auto& x) { perform(x); }, effect);
     for (const auto& effect : about_sessions)
       std::visit([this](const auto& x) { perform(x); }, effect);
     for (auto& effect : about_pages)
+      std::visit([this](auto& x) { perform(x); }, effect);
+    for (auto& effect : about_searches)
       std::visit([this](auto& x) { perform(x); }, effect);
     for (const auto& effect : about_learning)
       std::visit([this](const auto& x) { perform(x); }, effect);
@@ -395,25 +428,45 @@ std::vector<peer_number> cluster::peers_for(const namespace_id& ns) const {
 void cluster::perform(fetch_ask& x) {
   if (const auto* const dead = adopted(x.peer))
     return ask_adopted(*dead, x);
-  const auto* const there = ready_session(x.peer, x.ns);
-  if (there == nullptr)
-    return fetching_.on_found(x.call, fail(errc::unreachable, "the session with this peer has ended"), now());
-  lookup_task work;
-  work.keys.items = std::move(x.keys);
-  if (work.keys.size() > there->limits.batch_keys)
-    work.keys.items.resize(there->limits.batch_keys);
-  work.lease_for = std::min(there->limits.lease, parts_.options->transfer.task_deadline);
-  ask<lookup_result>(
-      *parts_.outside, there->client->lookup(),
-      [call = x.call, session = session_name(x.peer, x.ns), post = poster()](result<lookup_result> found) {
-        post(peer_answered{call, session, std::move(found)});
-      },
-      std::move(work));
+  if (!look_up_at<peer_answered>(x.call, {x.peer, x.ns}, std::move(x.keys), false))
+    fetching_.on_found(x.call, session_has_ended(), now());
 }
 
 void cluster::on(const peer_answered& x) {
   rules_.on_answered(x.session, x.found || x.found.error().code != errc::unreachable, now());
   fetching_.on_found(x.call, x.found, now());
+}
+
+void cluster::perform(search_ask& x) {
+  if (const auto* const dead = adopted(x.peer))
+    return ask_adopted(*dead, x);
+  if (!look_up_at<peer_searched>(x.call, {x.peer, x.ns}, std::move(x.keys), true))
+    searching_.on_found(x.call, session_has_ended(), now());
+}
+
+void cluster::on(const peer_searched& x) {
+  rules_.on_answered(x.session, x.found || x.found.error().code != errc::unreachable, now());
+  searching_.on_found(x.call, x.found, now());
+}
+
+template <class Answer>
+bool cluster::look_up_at(fetch_call call, const session_name& name, std::vector<key_digest> keys, bool each) {
+  const auto* const there = ready_session(name.first, name.second);
+  if (there == nullptr)
+    return false;
+  lookup_task work;
+  work.keys.items = std::move(keys);
+  if (work.keys.size() > there->limits.batch_keys)
+    work.keys.items.resize(there->limits.batch_keys);
+  work.lease_for = std::min(there->limits.lease, parts_.options->transfer.task_deadline);
+  work.each = each;
+  ask<lookup_result>(
+      *parts_.outside, there->client->lookup(),
+      [call, name, post = poster()](result<lookup_result> found) {
+        post(Answer{call, name, std::move(found)});
+      },
+      std::move(work));
+  return true;
 }
 
 void cluster::perform(fetch_release& x) {
@@ -422,6 +475,13 @@ void cluster::perform(fetch_release& x) {
     ask<void>(
         *parts_.outside, there->client->lookup(), [](const result<void>&) {}, release_atom_v, x.lease,
         packed<key_digest>{std::move(x.kept_here)});
+}
+
+void cluster::perform(search_retain& x) {
+  if (const auto* const there = ready_session(x.peer, x.ns))
+    ask<void>(
+        *parts_.outside, there->client->lookup(), [](const result<void>&) {}, retain_atom_v, x.lease,
+        packed<key_digest>{std::move(x.keys)});
 }
 
 // The save comes first: it allocates a frame, then asks for the page, which is loaded while the frame is pinned.
@@ -463,15 +523,23 @@ void cluster::on(pages_requested& x) {
   const auto* const there = ready_session(x.peer, x.ns);
   // A session that was opened before the namespace was removed and made again has other staging buffers.
   if (there == nullptr || x.rank >= there->memory.size() || there->memory[x.rank] != x.memory)
-    return x.then(fail(errc::unreachable, "the session with this peer has ended"));
+    return x.then(session_has_ended());
   ask<transfer_result>(
       *parts_.outside, there->client->load(x.rank),
       [then = std::move(x.then)](const result<transfer_result>& outcome) { then(outcome); }, std::move(x.work));
 }
 
 void cluster::perform(const fetch_answer& x) {
-  if (auto found = waiting_.extract(x.requester); !found.empty())
-    found.mapped().deliver(prefix_fetch_reply{x.keys});
+  if (!searching_.on_run(x))
+    answer({caller_of::fetching, x.requester}, prefix_fetch_reply{x.keys});
+}
+
+void cluster::perform(search_found& x) {
+  answer({caller_of::searching, x.search}, std::move(x.reply));
+}
+
+void cluster::perform(const search_fetched& x) {
+  answer({caller_of::searching, x.search}, prefix_fetch_reply{x.keys});
 }
 
 void cluster::perform(const fetch_late& x) {
@@ -502,7 +570,7 @@ void cluster::perform(const ask_shard& x) {
     return ask_it(system(), parts_.shards.at(x.who.shard));
   const auto* const there = ready_session(*x.who.peer, x.ns);
   if (there == nullptr || x.who.shard >= there->shards.size())
-    return learning_.on_notified(x.call, fail(errc::unreachable, "the session with this peer has ended"));
+    return learning_.on_notified(x.call, session_has_ended());
   ask_it(*parts_.outside, there->shards[x.who.shard]);
 }
 

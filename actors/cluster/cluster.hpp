@@ -7,6 +7,7 @@
 #include "actors/cluster/learning/shared_learning.hpp"
 #include "actors/cluster/pages/fetching.hpp"
 #include "actors/cluster/pages/inbound_transfers.hpp"
+#include "actors/cluster/pages/searching.hpp"
 #include "actors/cluster/pages/session_rules.hpp"
 #include "actors/cluster/peers/idle_pool.hpp"
 #include "actors/cluster/peers/membership.hpp"
@@ -61,9 +62,9 @@ using cluster_self = cluster_actor::extend<caf::reacts_to<posted_event>>;
 /// A node's side of its cluster. Sends hellos to the other nodes, attaches as a client to the namespaces that both
 /// have, fetches pages from them, and saves these at its own node as a client of it.
 ///
-/// The rules are in `membership`, `session_rules`, `fetching` and `shared_learning`, and in `etcd_rules` where etcd has
-/// the list of nodes. Events of the other actor system and of the opener's thread arrive as `cluster_event`s, because
-/// only an actor's own system may schedule it.
+/// The rules are in `membership`, `session_rules`, `fetching`, `searching` and `shared_learning`, and in `etcd_rules`
+/// where etcd has the list of nodes. Events of the other actor system and of the opener's thread arrive as
+/// `cluster_event`s, because only an actor's own system may schedule it.
 class cluster : public cluster_self::base {
 public:
   cluster(caf::actor_config& config, cluster_parts parts);
@@ -114,7 +115,14 @@ private:
   /// Has the opener run a call that may block, also when it is ending.
   void close_later(std::function<void()> what);
 
-  caf::result<prefix_fetch_reply> wanted_prefix(const prefix_fetch_request& wanted);
+  /// A caller that waits: for a prefix of `fetching`, or for a search or a fetch of `searching`.
+  enum class caller_of : std::uint8_t { fetching, searching };
+  using caller = std::pair<caller_of, std::uint64_t>;
+
+  template <class Reply>
+  caf::result<Reply> wait_as(const caller& who);
+  template <class Reply>
+  void answer(const caller& who, Reply with);
   cluster_stats stats() const;
   /// Has the line spawned, then sends the hello.
   void make_connection(const say_hello& first);
@@ -137,6 +145,7 @@ private:
   void on(const namespace_opened& x);
   void on(const session_opened& x);
   void on(const peer_answered& x);
+  void on(const peer_searched& x);
   void on(pages_requested& x);
   void on(const pages_moved& x);
   void on(const shard_answered& x);
@@ -166,6 +175,10 @@ private:
   void perform(fetch_move& x);
   void perform(const fetch_answer& x);
   void perform(const fetch_late& x);
+  void perform(search_ask& x);
+  void perform(search_retain& x);
+  void perform(search_found& x);
+  void perform(const search_fetched& x);
   void perform(const ask_shard& x);
   void perform(const cancel_shard& x);
   void perform(const teach_shard& x);
@@ -177,10 +190,15 @@ private:
   std::string trouble_of(peer_number peer) const;
   /// Updates the node's condition with the peers that are unreachable.
   void report_condition();
+  /// Looks up keys at a peer, from the first one on or each. The answer is an event of this type. False if there is no
+  /// session with the peer.
+  template <class Answer>
+  bool look_up_at(fetch_call call, const session_name& name, std::vector<key_digest> keys, bool each);
   /// Dead nodes, where storage is shared; they are asked as peers are (cluster_adopted.cpp).
   void begin_adopting();
   const adopted_node* adopted(peer_number peer) const;
   void ask_adopted(const adopted_node& of, const fetch_ask& x);
+  void ask_adopted(const adopted_node& of, const search_ask& x);
   void load_adopted(const adopted_node& of, pages_requested& x);
   void add_adopted(const namespace_id& ns, std::vector<peer_number>& to) const;
   void add_adopted(cluster_stats& to) const;
@@ -196,6 +214,7 @@ private:
   cluster_parts parts_;
   membership members_;
   fetching fetching_;
+  searching searching_;
   session_rules rules_;
   shared_learning learning_;
   std::map<peer_number, line> lines_;
@@ -218,7 +237,7 @@ private:
   /// The namespaces that are open for fetched pages.
   std::map<namespace_id, own_namespace> namespaces_;
   std::map<session_name, session> sessions_;
-  std::map<prefix_fetch_number, caf::response_promise> waiting_;
+  std::map<caller, caf::response_promise> waiting_;
   /// Requests that a shard has not answered yet.
   std::map<reuse_call, cancel_function> asked_shards_;
   timestamp next_look_{};

@@ -87,6 +87,17 @@ void cluster::ask_adopted(const adopted_node& of, const fetch_ask& x) {
   fetching_.on_found(x.call, found, now());
 }
 
+void cluster::ask_adopted(const adopted_node& of, const search_ask& x) {
+  lookup_result found;
+  const bool readable = of.files_from <= now();
+  for (const auto& key : x.keys) {
+    const bool has = readable && of.index->match(x.ns, {&key, 1}) == 1;
+    found.found.items.push_back(has ? 1 : 0);
+    found.matched += has ? 1 : 0;
+  }
+  searching_.on_found(x.call, found, now());
+}
+
 void cluster::load_adopted(const adopted_node& of, pages_requested& x) {
   adopted_reads_->post({of.index, std::move(x.memory), x.ns, x.rank, std::move(x.work),
                         [peer = x.peer, then = std::move(x.then), post = poster()](const transfer_result& outcome) {

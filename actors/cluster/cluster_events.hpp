@@ -59,6 +59,13 @@ struct peer_answered {
   result<lookup_result> found;
 };
 
+/// To a search for single keys.
+struct peer_searched {
+  fetch_call call = 0;
+  session_name session;
+  result<lookup_result> found;
+};
+
 /// Pages to be loaded from a peer into blocks of a staging buffer.
 struct pages_requested {
   peer_number peer = 0;
@@ -105,7 +112,7 @@ struct etcd_watch_ended {
 
 using cluster_event =
     std::variant<hello_answered, line_made, line_lost, seeds_resolved, namespace_opened, session_opened, peer_answered,
-                 pages_requested, pages_moved, shard_answered, adopted_changed, adopted_unreadable, etcd_answered,
+                 peer_searched, pages_requested, pages_moved, shard_answered, adopted_changed, adopted_unreadable, etcd_answered,
                  etcd_watch_line, etcd_watch_ended>;
 
 /// One of them as a message, which never leaves the process.

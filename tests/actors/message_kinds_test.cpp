@@ -45,6 +45,8 @@ TEST_CASE_METHOD(kinds_world, "listener: messages that a client sends pass", "[h
   CHECK(passes(caf::make_message(unpin_atom_v, pin_number{})));
   CHECK(passes(caf::make_message(watch_atom_v, std::string("a"), handshake_watcher_actor{})));
   CHECK(passes(caf::make_message(prefix_fetch_request{})));
+  CHECK(passes(caf::make_message(search_peers_request{})));
+  CHECK(passes(caf::make_message(fetch_pages_request{})));
   CHECK(passes(caf::make_message(cluster_hello{})));
 }
 

@@ -31,7 +31,8 @@ using node_types =
     std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers, node_stats,
                client_parts, register_rank_request, memory_holder, served_namespace, make_namespace_request,
                open_namespace_request, close_namespace_request, leave_namespace_request, cluster_card, cluster_hello,
-               cluster_welcome, prefix_fetch_request, prefix_fetch_reply, cluster_stats>;
+               cluster_welcome, prefix_fetch_request, prefix_fetch_reply, search_peers_request, search_peers_reply,
+               fetch_pages_request, cluster_stats>;
 
 using handshake_types =
     std::tuple<handshake_publish_request, handshake_heartbeat_request, handshake_withdraw_request, handshake_reply,

@@ -78,9 +78,11 @@ enum class defect : std::uint8_t {
   keep_files_of_before,
   /// A node confirms that it has ended a connection for pages, and goes on to take bytes from it.
   keep_ended_streams,
+  /// The deadlines of searches are not checked.
+  forget_search_time,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 34> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 35> defect_names{{
     {"take-late-hellos", defect::take_late_hellos},
     {"ignore-cluster-names", defect::ignore_cluster_names},
     {"answer-loads-early", defect::answer_loads_early},
@@ -115,6 +117,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 34> defect_name
     {"forget-the-wire", defect::forget_the_wire},
     {"keep-files-of-before", defect::keep_files_of_before},
     {"keep-ended-streams", defect::keep_ended_streams},
+    {"forget-search-time", defect::forget_search_time},
 }};
 
 } // namespace troupe::cluster_simulation

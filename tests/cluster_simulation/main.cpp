@@ -102,7 +102,14 @@ int main(int argc, char** argv) {
                                          "stream failed",
                                          "stream ended",
                                          "stream opened again",
-                                         "streams lost"};
+                                         "streams lost",
+                                         "searched",
+                                         "searched in vain",
+                                         "search abandoned",
+                                         "search ended",
+                                         "fetched nothing",
+                                         "fetched some",
+                                         "fetched all"};
   };
   return sim_main::run_worlds<world>(what, defect_names, {argv + 1, argv + argc});
 }

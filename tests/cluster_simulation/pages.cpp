@@ -16,9 +16,6 @@ using std::chrono::seconds;
 constexpr auto ask_limit = seconds(3);
 /// Longer than any other time, so that a leaked lease still exists in the end.
 constexpr auto lease_time = seconds(3000);
-constexpr auto wait_limit = seconds(2);
-/// The interval at which the world checks deadlines.
-constexpr auto slack = milliseconds(60);
 
 std::uint8_t as_byte(errc x) {
   return static_cast<std::uint8_t>(x);
@@ -39,6 +36,17 @@ bool world::take(std::size_t i, cluster::fetch_call which) {
 // -- lookups at peers -------------------------------------------------------------------------------------------------
 
 void world::perform(std::size_t i, const cluster::fetch_ask& x) {
+  ask_peer(i, x, false);
+}
+
+void world::on_found(std::size_t i, cluster::fetch_call which, const result<lookup_result>& found) {
+  if ((which & search_call) != 0)
+    nodes_[i].searches->on_found(which & ~search_call, found, local(i));
+  else
+    nodes_[i].pages->on_found(which, found, local(i));
+}
+
+void world::ask_peer(std::size_t i, const cluster::fetch_ask& x, bool each) {
   auto& n = nodes_[i];
   count("asked");
   const auto at = node_of(i, x.peer);
@@ -52,7 +60,7 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
     later_on(i, milliseconds(1), [this, i, over, call = x.call] {
       count("not attached to who is asked");
       nodes_[i].rules->on_answered(over, false, local(i));
-      nodes_[i].pages->on_found(call, fail(errc::unreachable, "not attached"), local(i));
+      on_found(i, call, fail(errc::unreachable, "not attached"));
     });
     return;
   }
@@ -60,7 +68,7 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
   const ticket lease{there.attachment, x.call};
   n.calls[x.call] = {over, there.attachment, [this, i, over, call = x.call](errc why) {
                        nodes_[i].rules->on_answered(over, why != errc::unreachable, local(i));
-                       nodes_[i].pages->on_found(call, fail(why, "no answer"), local(i));
+                       on_found(i, call, fail(why, "no answer"));
                      }};
   later_on(i, ask_limit, [this, i, x, lease, at, life = there.peer_life] {
     const auto open = nodes_[i].calls.find(x.call);
@@ -72,23 +80,30 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
     fail_with(errc::timeout);
     give_back(i, at, life, lease, x.ns, {});
   });
-  carry(i, at, there.peer_life, [this, i, own_life = n.life, x, lease, over, at] {
+  carry(i, at, there.peer_life, [this, i, own_life = n.life, x, lease, over, at, each] {
     auto& p = nodes_[at];
     lookup_result what;
-    if (p.clients.contains(lease.owner) && p.here.contains(x.ns))
-      what.matched = p.has.match(x.ns, x.keys);
-    if (what.matched > 0 && p.given_back.contains(lease))
-      what.matched = 0;
+    std::vector<key_digest> held;
+    if (p.clients.contains(lease.owner) && p.here.contains(x.ns) && !p.given_back.contains(lease)) {
+      if (each)
+        held = p.has.match_each(x.ns, x.keys);
+      else
+        held.assign(x.keys.begin(), x.keys.begin() + p.has.match(x.ns, x.keys));
+      what.matched = static_cast<std::uint32_t>(held.size());
+    }
+    for (const auto& key : x.keys)
+      if (each)
+        what.found.items.push_back(std::ranges::count(held, key) > 0 ? 1 : 0);
     if (what.matched > 0) {
       what.lease = lease;
       // One that runs out too early is another node's clock, or a round that takes too long.
       const auto lasts = is_calm_ || !random_.one_in(8) ? lease_time : random_.time(milliseconds(50), seconds(1));
-      p.has.hold(lease, {x.ns, {x.keys.begin(), x.keys.begin() + what.matched}, now_, later(now_, lasts)});
+      p.has.hold(lease, {x.ns, held, now_, later(now_, lasts)});
     }
     carry(at, i, own_life, [this, i, x, what, over] {
       if (take(i, x.call)) {
         nodes_[i].rules->on_answered(over, true, local(i));
-        nodes_[i].pages->on_found(x.call, what, local(i));
+        on_found(i, x.call, what);
       } else {
         count("late answer");
       }
@@ -342,6 +357,8 @@ void world::look_up(std::size_t i, const namespace_id& ns, const std::vector<key
 
 void world::perform(std::size_t i, const cluster::fetch_answer& x) {
   auto& n = nodes_[i];
+  if (n.searches->on_run(x))
+    return;
   const auto found = n.waiting.extract(x.requester);
   if (found.empty())
     return broken("ends", "an engine of " + n.name + " is answered twice");

@@ -4,6 +4,7 @@
 #include "base/digest.hpp"
 #include "base/identifiers.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -83,6 +84,15 @@ public:
     return out;
   }
 
+  /// The keys that have pages of all ranks, in their order.
+  std::vector<key_digest> match_each(const namespace_id& ns, std::span<const key_digest> keys) {
+    std::vector<key_digest> out;
+    for (const auto& key : keys)
+      if (match(ns, {&key, 1}) == 1)
+        out.push_back(key);
+    return out;
+  }
+
   struct lease {
     namespace_id ns;
     std::vector<key_digest> keys;
@@ -98,6 +108,18 @@ public:
   void release(const ticket& name) {
     if (const auto found = leases_.find(name); found != leases_.end())
       end(found);
+  }
+  /// Keeps the lease on these keys only.
+  void retain(const ticket& name, std::span<const key_digest> keys) {
+    const auto found = leases_.find(name);
+    if (found == leases_.end())
+      return;
+    auto kept = found->second;
+    std::erase_if(kept.keys, [&](const key_digest& x) { return std::ranges::find(keys, x) == keys.end(); });
+    for (const auto& key : kept.keys)
+      ++keys_.at({kept.ns, key}).holders;
+    end(found);
+    leases_.emplace(name, std::move(kept));
   }
   void owner_is_gone(owner_id who) {
     for (auto i = leases_.begin(); i != leases_.end();)

@@ -180,7 +180,9 @@ void world::start(std::size_t i) {
     return out;
   };
   limits.keep_copies = n.keeps_copies;
+  const cluster::searching_options how{limits.ask_limit, limits.wait_limit, 24, 2, limits.peers, limits.keep_copies};
   n.pages.emplace(std::move(limits));
+  n.searches.emplace(how, *n.pages);
   if (list_)
     begin_listing(i);
   n.next_look = local(i);
@@ -204,12 +206,14 @@ void world::end(std::size_t i, bool in_good_order) {
   n.left_out.clear();
   n.notified.clear();
   n.members.reset();
+  n.searches.reset();
   n.pages.reset();
   n.rules.reset();
   n.sessions.clear();
   n.staging.clear();
   n.calls.clear();
   n.waiting.clear();
+  n.searching.clear();
   n.last_hello.clear();
   n.clients.clear();
   n.given_back.clear();
@@ -283,13 +287,16 @@ void world::settle(std::size_t i) {
     auto about_members = n.members->take_outbox();
     auto about_sessions = n.rules->take_outbox();
     auto about_pages = n.pages->take_outbox();
-    if (about_members.empty() && about_sessions.empty() && about_pages.empty())
+    auto about_searches = n.searches->take_outbox();
+    if (about_members.empty() && about_sessions.empty() && about_pages.empty() && about_searches.empty())
       break;
     for (const auto& effect : about_members)
       std::visit([this, i](const auto& x) { perform(i, x); }, effect);
     for (const auto& effect : about_sessions)
       std::visit([this, i](const auto& x) { perform(i, x); }, effect);
     for (const auto& effect : about_pages)
+      std::visit([this, i](const auto& x) { perform(i, x); }, effect);
+    for (const auto& effect : about_searches)
       std::visit([this, i](const auto& x) { perform(i, x); }, effect);
   }
   if (n.lives)
@@ -302,7 +309,8 @@ void world::plan_tick(std::size_t i) {
   auto next = std::min(n.members->next_event(), n.next_look);
   if (n.listing)
     next = std::min(next, n.listing->next_event());
-  next = std::min(next, std::max(n.pages->next_event(), later(local(i), least_pause)));
+  next =
+      std::min(next, std::max(std::min(n.pages->next_event(), n.searches->next_event()), later(local(i), least_pause)));
   if (next >= n.next_tick)
     return;
   n.next_tick = next;
@@ -318,6 +326,9 @@ void world::tick(std::size_t i) {
     n.listing->on_time(local(i));
   if (!has(defect::forget_time))
     n.pages->on_tick(local(i));
+  settle(i);
+  if (!has(defect::forget_search_time))
+    n.searches->on_tick(local(i));
   n.has.look_at_clock(now_);
   if (n.next_look > local(i))
     return;
@@ -342,7 +353,7 @@ void world::step() {
   const auto& ns = random_.pick(namespaces_);
   if (dice < 600) {
     if (nodes_[i].lives && nodes_[i].paused_until <= now_ && nodes_[i].here.contains(ns))
-      look_up(i, ns, some_keys(), false);
+      random_.one_in(3) ? look_up_pages(i, ns, some_keys(), false) : look_up(i, ns, some_keys(), false);
   } else if (dice < 680) {
     if (const auto keys = some_keys(); nodes_[i].has.erase(ns, random_.pick(keys)))
       count("evicted");
@@ -412,14 +423,17 @@ void world::check_found() {
         at(when, [this, from, to, ns, keys] {
           compute(from, ns, keys, true);
           run_on(to, nodes_[to].life, [this, to, ns, keys] { look_up(to, ns, keys, true); });
+          const auto others = calm_keys(from, to, 30'000);
+          compute(from, ns, others, true);
+          run_on(to, nodes_[to].life, [this, to, ns, others] { look_up_pages(to, ns, others, true); });
         });
       }
 }
 
-std::vector<key_digest> world::calm_keys(std::size_t from, std::size_t to) {
+std::vector<key_digest> world::calm_keys(std::size_t from, std::size_t to, number first) {
   std::vector<key_digest> out;
   for (number depth = 1; depth <= 9; ++depth)
-    out.push_back({10'000 + 100 * from + to, depth});
+    out.push_back({first + 100 * from + to, depth});
   return out;
 }
 
@@ -445,8 +459,10 @@ void world::check_rest() {
   for (const auto& n : nodes_) {
     if (!n.lives)
       continue;
-    if (!n.waiting.empty())
+    if (!n.waiting.empty() || !n.searching.empty())
       broken("ends", "an engine of " + n.name + " was never answered");
+    if (n.searches->searches() > 0 || n.searches->calls_under_way() > 0)
+      broken("rest", n.name + " holds pages at other nodes for a search that no request waits for");
     if (n.pages->rounds() > 0 || n.pages->calls_under_way() > 0 || !n.calls.empty())
       broken("rest", n.name + " has a transfer in progress that no request waits for");
     if (n.pages->blocks_in_use() > 0 || !n.busy.empty())

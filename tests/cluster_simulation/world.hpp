@@ -3,6 +3,7 @@
 #include "actors/client/transfer/load_state.hpp"
 #include "actors/cluster/etcd/etcd_rules.hpp"
 #include "actors/cluster/pages/fetching.hpp"
+#include "actors/cluster/pages/searching.hpp"
 #include "actors/cluster/pages/session_rules.hpp"
 #include "actors/cluster/peers/membership.hpp"
 #include "io/tcp/stream_schedule.hpp"
@@ -43,6 +44,9 @@ public:
 
 private:
   using number = std::uint64_t;
+  /// The time that engines wait for pages of others, and the interval at which the world checks deadlines.
+  static constexpr auto wait_limit = std::chrono::seconds(2);
+  static constexpr auto slack = std::chrono::milliseconds(60);
   using action = std::function<void()>;
 
   /// The staging buffer of a namespace: the content of its blocks, by rank.
@@ -119,6 +123,15 @@ private:
     number pauses = 0;
     bool must_find = false;
   };
+  /// A lookup of some pages, for one group of layers: first what others have of them, then those that it wants.
+  struct searching_engine {
+    namespace_id ns;
+    std::vector<key_digest> keys;
+    std::vector<key_digest> wanted;
+    timestamp begun{};
+    number pauses = 0;
+    bool must_find = false;
+  };
 
   struct node {
     std::string name;
@@ -159,6 +172,7 @@ private:
     timestamp undisturbed{};
     timestamp cut_from_etcd{};
     std::optional<cluster::fetching> pages;
+    std::optional<cluster::searching> searches;
     std::optional<cluster::session_rules> rules;
     timestamp next_look{};
     timestamp next_tick = timestamp::max();
@@ -171,6 +185,7 @@ private:
     std::map<namespace_id, std::shared_ptr<memory>> staging;
     std::map<cluster::fetch_call, call> calls;
     std::map<cluster::prefix_fetch_number, waiting_engine> waiting;
+    std::map<cluster::search_number, searching_engine> searching;
     std::map<peer_number, number> last_hello;
     /// Other nodes that are clients of this one, by owner id.
     std::map<number, std::size_t> clients;
@@ -230,6 +245,10 @@ private:
   void perform(std::size_t i, const cluster::fetch_move& x);
   void perform(std::size_t i, const cluster::fetch_answer& x);
   void perform(std::size_t i, const cluster::fetch_late& x);
+  void perform(std::size_t i, const cluster::search_ask& x);
+  void perform(std::size_t i, const cluster::search_retain& x);
+  void perform(std::size_t i, const cluster::search_found& x);
+  void perform(std::size_t i, const cluster::search_fetched& x);
 
   // the list of nodes, in a world that has an etcd
   void make_catalogue();
@@ -286,6 +305,10 @@ private:
   void attach(std::size_t i, const session_name& name, attached then);
   void attach_again(std::size_t i, const session_name& name, number serial);
   void lose_session(std::size_t i, const session_name& name);
+  /// Asks for leading keys, or for `each`, whose calls have this bit.
+  static constexpr cluster::fetch_call search_call = cluster::fetch_call{1} << 62U;
+  void ask_peer(std::size_t i, const cluster::fetch_ask& x, bool each);
+  void on_found(std::size_t i, cluster::fetch_call which, const result<lookup_result>& found);
   void give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& ns,
                  const std::vector<key_digest>& kept);
   /// Notifies that node that another one has pages of these keys and keeps them.
@@ -337,6 +360,10 @@ private:
   contents truth(std::size_t i, const namespace_id& ns, const key_digest& key, std::uint32_t rank) const;
   std::vector<key_digest> some_keys();
   void look_up(std::size_t i, const namespace_id& ns, const std::vector<key_digest>& keys, bool must_find);
+  void look_up_pages(std::size_t i, const namespace_id& ns, const std::vector<key_digest>& keys, bool must_find);
+  void fetch_pages(std::size_t i, cluster::search_number search, const packed<std::uint8_t>& found,
+                   searching_engine engine);
+  void check_waited(std::size_t i, const searching_engine& engine);
   void load(std::size_t i, const waiting_engine& x, std::uint32_t matched);
   /// Text for the reader of a failure.
   std::string how_it_is(std::size_t i, const namespace_id& ns) const;
@@ -347,7 +374,7 @@ private:
   void check_found();
   void check_rest();
   void check_copies();
-  static std::vector<key_digest> calm_keys(std::size_t from, std::size_t to);
+  static std::vector<key_digest> calm_keys(std::size_t from, std::size_t to, number first = 10'000);
 
   simulation::random_source random_;
   const std::uint64_t steps_;

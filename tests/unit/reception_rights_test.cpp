@@ -165,6 +165,13 @@ TEST_CASE("a client may request keys of peers in its namespace, a batch at a tim
   CHECK(code(rights.may(prefix_fetch_request{ns, {}, keys(4)})) == errc::ok);
   CHECK(code(rights.may(prefix_fetch_request{ns, {}, keys(5)})) == errc::limit_exceeded);
   CHECK(code(rights.may(prefix_fetch_request{foreign, {}, keys(1)})) == errc::unknown_namespace);
+  CHECK(code(rights.may(search_peers_request{ns, keys(4), {}})) == errc::ok);
+  CHECK(code(rights.may(search_peers_request{ns, keys(5), {}})) == errc::limit_exceeded);
+  CHECK(code(rights.may(search_peers_request{foreign, keys(1), {}})) == errc::unknown_namespace);
+  CHECK(code(rights.may(fetch_pages_request{ns, 1, keys(4), keys(4)})) == errc::ok);
+  CHECK(code(rights.may(fetch_pages_request{ns, 1, keys(5), {}})) == errc::limit_exceeded);
+  CHECK(code(rights.may(fetch_pages_request{ns, 1, keys(1), keys(5)})) == errc::limit_exceeded);
+  CHECK(code(rights.may(fetch_pages_request{foreign, 1, {}, {}})) == errc::unknown_namespace);
 }
 
 TEST_CASE("a client may fetch and place one batch at a time", "[reception]") {

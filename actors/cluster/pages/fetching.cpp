@@ -80,22 +80,37 @@ std::size_t fetching::moving_from(peer_number peer) const {
 }
 
 void fetching::answer(prefix_fetch_number requester, std::uint32_t keys) {
-  waiting_.erase(requester);
-  outbox_.emplace_back(fetch_answer{requester, keys});
+  fetch_answer out{requester, keys};
+  if (auto ended = waiting_.extract(requester); !ended.empty() && ended.mapped().source)
+    out.made = std::move(ended.mapped().source->made);
+  outbox_.emplace_back(std::move(out));
 }
 
 // -- callers that wait ------------------------------------------------------------------------------------------------
 
 prefix_fetch_number fetching::wanted_prefix(const prefix_fetch_request& wanted, timestamp now) {
+  waiting x;
+  x.wanted = wanted;
+  x.until = later(now, options_.wait_limit - std::clamp(wanted.waited, duration::zero(), options_.wait_limit));
+  return wait(std::move(x), now);
+}
+
+prefix_fetch_number fetching::wanted_run(const fetch_run& wanted, timestamp now) {
+  waiting x;
+  x.wanted = {wanted.ns, wanted.parent, {wanted.keys}, {}};
+  x.until = wanted.until;
+  x.source = waiting::known_source{wanted.peer, wanted.chained, 0, false, {}};
+  return wait(std::move(x), now);
+}
+
+prefix_fetch_number fetching::wait(waiting x, timestamp now) {
   const auto requester = ++last_waiting_;
   if (waiting_.size() >= options_.waiting_max) {
     outbox_.emplace_back(fetch_answer{requester, 0});
     return requester;
   }
-  auto& x = waiting_[requester];
-  x.wanted = wanted;
-  x.until = later(now, options_.wait_limit - std::clamp(wanted.waited, duration::zero(), options_.wait_limit));
   next_event_ = std::min(next_event_, x.until);
+  waiting_.emplace(requester, std::move(x));
   go_on(requester, now);
   return requester;
 }
@@ -108,7 +123,7 @@ void fetching::go_on(prefix_fetch_number requester, timestamp now) {
   const auto& coming = ns->second.on_their_way;
   if (const auto found = coming.find(x.wanted.keys[x.have]); found != coming.end())
     return wait_for(x, found->second);
-  if (!begin_round(x, now))
+  if (!(x.source ? begin_run(x, now) : begin_round(x, now)))
     answer(requester, x.have);
 }
 
@@ -129,27 +144,59 @@ bool fetching::begin_round(waiting& requester, timestamp now) {
   std::erase_if(peers, [&](peer_number p) { return std::ranges::find(requester.used, p) != requester.used.end(); });
   if (peers.empty())
     return false;
+  auto& x = new_round(requester, now);
+  x.ask_until = later(now, options_.ask_limit);
+  next_event_ = std::min(next_event_, x.ask_until);
+  x.asked = peers;
+  for (const auto peer : peers) {
+    count_asked(peer);
+    calls_.emplace(++last_call_, call{last_round_, x.ns, peer, 0, 0, {}});
+    outbox_.emplace_back(fetch_ask{last_call_, peer, x.ns, x.keys});
+  }
+  return true;
+}
+
+bool fetching::begin_run(waiting& requester, timestamp now) {
+  auto& source = *requester.source;
+  if (source.failed)
+    return false;
+  auto& x = new_round(requester, now);
+  x.is_run = true;
+  x.chained = source.chained;
+  source.own = last_round_;
+  const auto pages = static_cast<std::uint32_t>(x.keys.size());
+  x.source = {source.peer, pages, {}};
+  begin_moving(x, pages);
+  pump(x.ns, now);
+  return true;
+}
+
+fetching::round& fetching::new_round(waiting& requester, timestamp now) {
   const auto number = ++last_round_;
   auto& x = rounds_[number];
   x.ns = requester.wanted.ns;
   x.parent = requester.have > 0 ? requester.wanted.keys[requester.have - 1] : requester.wanted.parent;
   x.keys.assign(requester.wanted.keys.begin() + requester.have, requester.wanted.keys.end());
-  x.ask_until = later(now, options_.ask_limit);
   x.until = later(now, options_.move_limit);
-  next_event_ = std::min({next_event_, x.ask_until, x.until});
-  x.asked = peers;
+  next_event_ = std::min(next_event_, x.until);
   auto& coming = namespaces_.at(x.ns).on_their_way;
   // The round ends before the first key that is in another round; the caller waits for that round.
   for (std::uint32_t i = 0; i < x.keys.size(); ++i)
     if (!coming.emplace(x.keys[i], place{number, i}).second)
       x.keys.resize(i);
-  for (const auto peer : peers) {
-    ++counts_[peer].asked;
-    calls_.emplace(++last_call_, call{number, x.ns, peer, 0, 0, {}});
-    outbox_.emplace_back(fetch_ask{last_call_, peer, x.ns, x.keys});
-  }
   wait_for(requester, {number, 0});
-  return true;
+  return x;
+}
+
+void fetching::begin_moving(round& x, std::uint32_t limit) {
+  x.moving = true;
+  x.ranks.resize(namespaces_.at(x.ns).shelves.size());
+  for (auto& rank : x.ranks) {
+    rank.done.resize(limit);
+    rank.made.resize(limit);
+  }
+  x.limit = static_cast<std::uint32_t>(x.keys.size());
+  cut(x, limit);
 }
 
 // -- asking -----------------------------------------------------------------------------------------------------------
@@ -191,17 +238,10 @@ void fetching::choose(round_number number, timestamp now) {
     return end_round(number, now);
   }
   x.source = *best;
-  x.moving = true;
   for (const auto& other : x.offers)
     if (other.peer != x.source.peer)
       outbox_.emplace_back(fetch_release{other.peer, x.ns, other.lease});
-  x.ranks.resize(ns.shelves.size());
-  for (auto& rank : x.ranks) {
-    rank.done.resize(x.source.keys);
-    rank.made.resize(x.source.keys);
-  }
-  x.limit = static_cast<std::uint32_t>(x.keys.size());
-  cut(x, x.source.keys);
+  begin_moving(x, x.source.keys);
   pump(x.ns, now);
 }
 
@@ -269,7 +309,9 @@ void fetching::move(round_number number, round& x, std::uint32_t rank, std::vect
   effect.work.keys.items.assign(x.keys.begin() + first,
                                 x.keys.begin() + first + static_cast<std::ptrdiff_t>(blocks.size()));
   effect.work.blocks.items = blocks;
-  effect.work.parent = first > 0 ? x.keys[first - 1] : x.parent;
+  effect.work.chained = x.chained;
+  if (x.chained)
+    effect.work.parent = first > 0 ? x.keys[first - 1] : x.parent;
   effect.work.deadline = std::max<duration>(x.until - now, std::chrono::milliseconds(1));
   effect.work.origin = options_.keep_copies ? page_origin::fetched : page_origin::transient;
   x.ranks[rank].next += static_cast<std::uint32_t>(blocks.size());
@@ -350,15 +392,19 @@ void fetching::end_round(round_number number, timestamp now) {
   for (const auto& key : x.keys)
     if (const auto found = ns.on_their_way.find(key); found != ns.on_their_way.end() && found->second.round == number)
       ns.on_their_way.erase(found);
-  if (x.moving)
-    outbox_.emplace_back(fetch_release{x.source.peer, x.ns, x.source.lease,
-                                       options_.keep_copies ? made_by(x) : std::vector<key_digest>{}});
+  const auto made = options_.keep_copies ? made_by(x) : std::vector<key_digest>{};
+  if (x.moving && !x.is_run)
+    outbox_.emplace_back(fetch_release{x.source.peer, x.ns, x.source.lease, made});
   std::vector<std::pair<prefix_fetch_number, bool>> next;
   for (auto& [requester, w] : waiting_)
     if (w.round == number) {
       const auto got = reached(x, w);
       w.have += got;
       w.round = 0;
+      if (w.source && w.source->own == number) {
+        w.source->failed = got < w.count;
+        w.source->made.insert(w.source->made.end(), made.begin(), made.end());
+      }
       // Peers that were asked before may have the next keys now that this node has more of them.
       if (!x.moving || got > 0)
         w.used.clear();

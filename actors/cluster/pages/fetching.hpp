@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <variant>
@@ -51,6 +52,8 @@ struct fetch_move {
 struct fetch_answer {
   prefix_fetch_number requester = 0;
   std::uint32_t keys = 0;
+  /// Of a run: the keys that it has made pages of.
+  std::vector<key_digest> made{};
 };
 /// The peer has not answered in time.
 struct fetch_late {
@@ -58,6 +61,18 @@ struct fetch_late {
 };
 
 using fetch_effect = std::variant<fetch_ask, fetch_release, fetch_move, fetch_answer, fetch_late>;
+
+/// Keys to be fetched from one peer, on which the caller has a lease. No peer is asked, and the lease is not released.
+struct fetch_run {
+  namespace_id ns;
+  peer_number peer = 0;
+  /// The key before the first one, or null.
+  key_digest parent;
+  std::vector<key_digest> keys;
+  /// As in `transfer_task`.
+  bool chained = true;
+  timestamp until;
+};
 
 /// Counts of pages that a peer was to send.
 struct sending_counts {
@@ -151,6 +166,9 @@ public:
   bool is_in_use(const namespace_id& ns) const { return namespaces_.contains(ns); }
 
   prefix_fetch_number wanted_prefix(const prefix_fetch_request& wanted, timestamp now);
+  /// As `wanted_prefix`, where the source is known. Keys that are in a round already are waited for; a page that does
+  /// not come ends the run.
+  prefix_fetch_number wanted_run(const fetch_run& wanted, timestamp now);
 
   void on_found(fetch_call call, const result<lookup_result>& found, timestamp now);
   /// `outcome`: that of the save. The call no longer accesses its blocks.
@@ -168,6 +186,12 @@ public:
   std::size_t blocks_in_use() const;
 
   fetch_counts counts(peer_number peer) const;
+  /// The counts of a peer that was asked; scratch counts if it was left out meanwhile.
+  fetch_counts& counts_for(peer_number peer);
+  /// Counts that a peer is asked.
+  void count_asked(peer_number peer) { ++counts_[peer].asked; }
+  /// The number of rounds that pages of the peer come by.
+  std::size_t moving_from(peer_number peer) const;
   /// Deletes the counts of a peer that is left out.
   void forget(peer_number peer) { counts_.erase(peer); }
 
@@ -213,6 +237,9 @@ private:
     std::vector<peer_number> asked;
     std::vector<offer> offers;
     bool moving = false;
+    /// Set for a run, whose lease is the caller's.
+    bool is_run = false;
+    bool chained = true;
     /// The offer that is fetched from, and the most keys to fetch.
     offer source;
     std::uint32_t limit = 0;
@@ -229,6 +256,16 @@ private:
     std::uint32_t count = 0;
     /// Peers known not to have the next key, since they have been fetched from up to there.
     std::vector<peer_number> used;
+    /// Where the source is known: it, the round that is its own, whether that brought less than it should, and what it
+    /// has made pages of.
+    struct known_source {
+      peer_number peer = 0;
+      bool chained = true;
+      round_number own = 0;
+      bool failed = false;
+      std::vector<key_digest> made;
+    };
+    std::optional<known_source> source;
   };
   struct call {
     round_number round = 0;
@@ -241,8 +278,13 @@ private:
 
   /// Continues with the keys that are missing, or answers.
   void go_on(prefix_fetch_number requester, timestamp now);
+  prefix_fetch_number wait(waiting x, timestamp now);
   /// False if there is no peer to ask.
   bool begin_round(waiting& x, timestamp now);
+  /// False if the source has failed already.
+  bool begin_run(waiting& x, timestamp now);
+  round& new_round(waiting& requester, timestamp now);
+  void begin_moving(round& x, std::uint32_t limit);
   void wait_for(waiting& x, const place& where);
   void choose(round_number number, timestamp now);
   /// Starts as many chunks as there are free blocks.
@@ -257,9 +299,6 @@ private:
   static std::vector<key_digest> made_by(const round& x);
   static std::uint32_t here(const round& x);
   static std::uint32_t reached(const round& x, const waiting& requester);
-  std::size_t moving_from(peer_number peer) const;
-  /// The counts of a peer that was asked; scratch counts if it was left out meanwhile.
-  fetch_counts& counts_for(peer_number peer);
   /// How many more blocks of the rank the peer may hold now, where `shared` with other peers.
   static std::size_t blocks_for(const namespace_entry& ns, std::uint32_t rank, peer_number peer, bool shared);
   std::size_t pages_of_chunk(const namespace_entry& ns, std::size_t blocks, std::uint32_t pages) const;

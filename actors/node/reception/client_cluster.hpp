@@ -23,6 +23,9 @@ protected:
   behavior_type make_behavior() override;
 
 private:
+  template <class Reply, class Request>
+  caf::result<Reply> serve(Request& x);
+
   std::shared_ptr<client_rights> rights_;
   cluster_actor peers_;
   caf::node_id home_;

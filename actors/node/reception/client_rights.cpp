@@ -56,6 +56,14 @@ result<void> client_rights::may(const prefix_fetch_request& x) const {
   return check(scope_.owner, x.ns, x.keys.size());
 }
 
+result<void> client_rights::may(const search_peers_request& x) const {
+  return check(scope_.owner, x.ns, x.keys.size());
+}
+
+result<void> client_rights::may(const fetch_pages_request& x) const {
+  return check(scope_.owner, x.ns, std::max(x.keys.size(), x.parents.size()));
+}
+
 result<void> client_rights::may(const reuse_request& x) const {
   if (!scope_.reads_only)
     return fail(errc::not_owner, "only another node of the cluster may request reuse statistics");

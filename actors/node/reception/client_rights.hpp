@@ -47,6 +47,8 @@ public:
   result<void> may(const finish_request& x) const;
   result<void> may(const invalidate_request& x) const;
   result<void> may(const prefix_fetch_request& x) const;
+  result<void> may(const search_peers_request& x) const;
+  result<void> may(const fetch_pages_request& x) const;
   result<void> may(const reuse_request& x) const;
   result<void> may(const describe_pages_request& x) const;
 
