@@ -16,6 +16,25 @@
 
 namespace troupe {
 
+/// The part of a lookup of each key that is about pages of other nodes. First they are searched for the keys that a
+/// lookup of this node did not find; then those are fetched that a hit of all groups of KV caches needs.
+struct peer_step {
+  enum class kind : std::uint8_t {
+    none,
+    /// Ask other nodes for the keys, and nothing else. The answer has `found` and `search`, and no lease here.
+    search,
+    /// Fetch the keys of `search`, then look them up. Without keys, only what the search holds is released.
+    fetch,
+  };
+  kind what = kind::none;
+  /// Fetch: as in `lookup_result`.
+  std::uint64_t search = 0;
+  /// Fetch: as in `fetch_pages_request`.
+  packed<key_digest> parents{};
+  /// Search: how long the same lookup has waited for earlier searches and fetches.
+  duration waited{};
+};
+
 /// Requests the number of leading keys of a sequence that are complete on all ranks; or, with `each`, which of the keys
 /// are.
 struct lookup_task {
@@ -27,6 +46,8 @@ struct lookup_task {
   /// Finds every complete key, also behind missing ones, on this node only. The caller decides which of them it uses,
   /// and has the rest given back (`retain_atom`): only then the keys count as used.
   bool each = false;
+  /// With `each`.
+  peer_step peers{};
 };
 
 /// The leading `matched` keys, or with `each` those that are marked in `found`, are complete and held by `lease` until
@@ -41,6 +62,10 @@ struct lookup_result {
   /// With `each`: 1 for each key of the task that is complete and leased, else 0. Then `on_disk`, if not empty, has one
   /// mark for each key of the task as well. Fewer marks than keys where the node accepts fewer at once.
   packed<std::uint8_t> found = {};
+  /// Of a search at other nodes: its name for the fetch, and `found` has the keys that they have. 0: none.
+  std::uint64_t search = 0;
+  /// With `each`: whether there are other nodes that may have what was not found.
+  bool has_peers = false;
 };
 
 /// Move blocks of paged KV cache to storage (save) or back (load).

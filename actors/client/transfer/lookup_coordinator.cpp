@@ -123,6 +123,14 @@ void lookup_coordinator::perform(transfer::lookup_prefix_fetch& x) {
   ask(cluster_, patience::limited, &lookup_state::on_prefix_fetch, x.call, std::move(x.request));
 }
 
+void lookup_coordinator::perform(transfer::lookup_search& x) {
+  ask(cluster_, patience::limited, &lookup_state::on_search, x.call, std::move(x.request));
+}
+
+void lookup_coordinator::perform(transfer::lookup_fetch& x) {
+  ask(cluster_, patience::limited, &lookup_state::on_prefix_fetch, x.call, std::move(x.request));
+}
+
 void lookup_coordinator::perform(transfer::lookup_finished& x) {
   if (x.answer)
     answer(x.lookup, *x.answer);

@@ -18,6 +18,8 @@ public:
   void perform(transfer::lookup_match& x);
   void perform(transfer::lookup_release& x);
   void perform(transfer::lookup_prefix_fetch& x);
+  void perform(transfer::lookup_search& x);
+  void perform(transfer::lookup_fetch& x);
   void perform(transfer::lookup_finished& x);
 
 protected:

@@ -23,6 +23,12 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
     return fail(errc::unreachable, "not attached to a node");
   if (work.lease_for <= duration::zero())
     return fail(errc::invalid_argument, "the lease of a lookup must be longer than zero");
+  if (work.peers.what == peer_step::kind::fetch && work.keys.empty()) {
+    // Before the limit, because this releases and waits for nothing.
+    end_search(work.peers.search);
+    outbox_.emplace_back(lookup_finished{++last_id_, lookup_result{}});
+    return last_id_;
+  }
   if (lookups_.size() >= lookups_max_)
     return fail(errc::limit_exceeded, std::to_string(lookups_max_) + " lookups are in progress, which is the limit");
   const auto id = ++last_id_;
@@ -33,8 +39,20 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
     made.start(new_lease(), now);
     go_on(id, lookups_.emplace(id, std::move(made)).first->second);
   };
+  const key_lookup::terms each{binding_.ns, binding_.shard_count, lease_for, work.report_on_disk, deadline};
+  if (work.peers.what != peer_step::kind::none) {
+    auto step = work;
+    step.keys.items.resize(keys.size());
+    if (!step.peers.parents.empty())
+      step.peers.parents.items.resize(keys.size());
+    if (binding_.has_peers)
+      begin(peer_lookup(each, step));
+    else // nothing to search or to wait for
+      outbox_.emplace_back(lookup_finished{id, lookup_result{}});
+    return id;
+  }
   if (work.each) {
-    begin(key_lookup({binding_.ns, binding_.shard_count, lease_for, work.report_on_disk, deadline}, keys));
+    begin(key_lookup(each, keys));
     return id;
   }
   prefix_fetch::terms how{binding_.ns,         binding_.shard_count, lease_for,
@@ -63,7 +81,28 @@ void lookup_state::send_requests(lookup_id id, prefix_fetch& x) {
 }
 
 void lookup_state::send_requests(lookup_id id, key_lookup& x) {
+  send(id, x.take_outbox());
+}
+
+void lookup_state::send_requests(lookup_id id, peer_lookup& x) {
   auto effects = x.take_outbox();
+  if (effects.search) {
+    calls_.emplace(++last_call_, call{id, 0});
+    outbox_.emplace_back(lookup_search{last_call_, std::move(*effects.search)});
+  }
+  if (effects.fetch) {
+    calls_.emplace(++last_call_, call{id, 0});
+    outbox_.emplace_back(lookup_fetch{last_call_, std::move(*effects.fetch)});
+  }
+  send(id, std::move(effects.lookup));
+}
+
+void lookup_state::end_search(std::uint64_t search) {
+  if (search != 0 && binding_.has_peers)
+    outbox_.emplace_back(lookup_fetch{0, {binding_.ns, search, {}, {}}});
+}
+
+void lookup_state::send(lookup_id id, key_lookup::effects effects) {
   for (auto& match : effects.matches) {
     calls_.emplace(++last_call_, call{id, match.part});
     outbox_.emplace_back(lookup_match{last_call_, match.shard, std::move(match.request)});
@@ -85,12 +124,31 @@ void lookup_state::answer(lookup_id id, const prefix_fetch& x) {
 }
 
 void lookup_state::answer(lookup_id id, const key_lookup& x) {
-  const auto& found = *x.outcome();
+  answer(id, x, *x.outcome());
+}
+
+void lookup_state::answer(lookup_id id, const peer_lookup& x) {
+  if (const auto& searched = x.searched()) {
+    if (!*searched) {
+      outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(searched->error())});
+      return;
+    }
+    lookup_result out;
+    out.found = (*searched)->found;
+    out.search = (*searched)->search;
+    outbox_.emplace_back(lookup_finished{id, std::move(out)});
+    return;
+  }
+  answer(id, x.keys(), *x.looked_up());
+}
+
+void lookup_state::answer(lookup_id id, const key_lookup& x, const result<key_lookup::finding>& found) {
   if (!found) {
     outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(found.error())});
     return;
   }
   lookup_result out{found->matched, {}, found->on_disk, x.lease_for(), found->found};
+  out.has_peers = binding_.has_peers;
   if (found->matched > 0) {
     out.lease = x.lease();
     held_.emplace(x.lease(), lease_record{found->shards, found->expires});
@@ -102,9 +160,9 @@ void lookup_state::go_on(lookup_id id, any_lookup& any) {
   const bool ended = std::visit(
       [&](auto& x) {
         send_requests(id, x);
-        if (x.outcome())
+        if (has_ended(x))
           answer(id, x);
-        return x.outcome().has_value();
+        return has_ended(x);
       },
       any);
   if (ended)
@@ -123,7 +181,24 @@ void lookup_state::on_match(std::uint64_t call_number, result<match_reply> reply
   go_on(id, i->second);
 }
 
-void lookup_state::on_prefix_fetch(std::uint64_t call_number, result<prefix_fetch_reply> reply, timestamp) {
+void lookup_state::on_search(std::uint64_t call_number, result<search_peers_reply> reply, timestamp) {
+  const auto found = calls_.extract(call_number);
+  if (found.empty())
+    return;
+  const auto id = found.mapped().owner;
+  const auto i = lookups_.find(id);
+  if (i == lookups_.end()) {
+    // Too late: the caller does not receive the number with which it could release what was found.
+    if (reply)
+      end_search(reply->search);
+    return;
+  }
+  if (auto* x = std::get_if<peer_lookup>(&i->second))
+    x->on_search(std::move(reply));
+  go_on(id, i->second);
+}
+
+void lookup_state::on_prefix_fetch(std::uint64_t call_number, result<prefix_fetch_reply> reply, timestamp now) {
   const auto found = calls_.extract(call_number);
   if (found.empty())
     return;
@@ -133,6 +208,8 @@ void lookup_state::on_prefix_fetch(std::uint64_t call_number, result<prefix_fetc
     return;
   if (auto* x = std::get_if<prefix_fetch>(&i->second))
     x->on_prefix_fetch(reply, new_lease());
+  else if (auto* pages = std::get_if<peer_lookup>(&i->second))
+    pages->on_fetch(now);
   go_on(id, i->second);
 }
 

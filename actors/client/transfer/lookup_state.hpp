@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/client/transfer/key_lookup.hpp"
+#include "actors/client/transfer/peer_lookup.hpp"
 #include "actors/support/prefix_fetch.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -39,11 +40,23 @@ struct lookup_prefix_fetch {
   prefix_fetch_request request;
 };
 
-using lookup_effect = std::variant<lookup_match, lookup_release, lookup_prefix_fetch, lookup_finished>;
+/// Keys that are missing here, to be searched at other nodes.
+struct lookup_search {
+  std::uint64_t call = 0;
+  search_peers_request request;
+};
+/// Pages that a search found, to be fetched. `call` 0: the answer is ignored.
+struct lookup_fetch {
+  std::uint64_t call = 0;
+  fetch_pages_request request;
+};
 
-/// The lookups of a client: each is a `prefix_fetch`, or a `key_lookup` for `lookup_task::each`. Tracks which are in
-/// progress, which answer belongs to which of them, and what is leased for callers. Plain state, driven like the load
-/// and save coordinators.
+using lookup_effect =
+    std::variant<lookup_match, lookup_release, lookup_prefix_fetch, lookup_search, lookup_fetch, lookup_finished>;
+
+/// The lookups of a client: each is a `prefix_fetch`, or for `lookup_task::each` a `key_lookup`, or a `peer_lookup` if
+/// it concerns other nodes. Tracks which are in progress, which answer belongs to which of them, and what is leased for
+/// callers. Plain state, driven like the load and save coordinators.
 class lookup_state {
 public:
   struct binding {
@@ -83,7 +96,9 @@ public:
   result<void> retain(const ticket& lease, const std::vector<key_digest>& keys);
 
   void on_match(std::uint64_t call, result<match_reply> reply, timestamp now);
+  /// The answer to a `lookup_prefix_fetch` or a `lookup_fetch`.
   void on_prefix_fetch(std::uint64_t call, result<prefix_fetch_reply> reply, timestamp now);
+  void on_search(std::uint64_t call, result<search_peers_reply> reply, timestamp now);
   void on_tick(timestamp now);
 
   std::vector<lookup_effect> take_outbox();
@@ -98,14 +113,23 @@ private:
     std::size_t part = 0;
   };
 
-  using any_lookup = std::variant<prefix_fetch, key_lookup>;
+  using any_lookup = std::variant<prefix_fetch, key_lookup, peer_lookup>;
 
   /// Sends the requests of the lookup, and answers it if it has ended.
   void go_on(lookup_id id, any_lookup& x);
   void send_requests(lookup_id id, prefix_fetch& x);
   void send_requests(lookup_id id, key_lookup& x);
+  void send_requests(lookup_id id, peer_lookup& x);
+  void send(lookup_id id, key_lookup::effects effects);
   void answer(lookup_id id, const prefix_fetch& x);
   void answer(lookup_id id, const key_lookup& x);
+  void answer(lookup_id id, const peer_lookup& x);
+  void answer(lookup_id id, const key_lookup& x, const result<key_lookup::finding>& found);
+  static bool has_ended(const prefix_fetch& x) noexcept { return x.outcome().has_value(); }
+  static bool has_ended(const key_lookup& x) noexcept { return x.outcome().has_value(); }
+  static bool has_ended(const peer_lookup& x) noexcept { return x.ended(); }
+  /// Releases what a search holds at other nodes.
+  void end_search(std::uint64_t search);
   ticket new_lease();
 
   std::uint32_t lookups_max_;
