@@ -193,6 +193,24 @@ public:
       }
   }
 
+  std::vector<lookup_submit> take_lookups() {
+    std::vector<lookup_submit> out;
+    for (auto& x : state_.take_outbox())
+      if (auto* sent = std::get_if<lookup_submit>(&x))
+        out.push_back(std::move(*sent));
+    return out;
+  }
+
+  /// The answer to a lookup of which nothing is here, or to a search of which peers have all.
+  void answer_with_peers(const lookup_submit& sent) {
+    const bool search = sent.work.peers.what == peer_step::kind::search;
+    lookup_result found;
+    found.found.items.assign(sent.work.keys.size(), search ? 1 : 0);
+    found.search = search ? sent.lookup : 0;
+    found.has_peers = true;
+    state_.on_lookup(sent.lookup, std::move(found), std::chrono::steady_clock::now());
+  }
+
   void start_running() {
     std::vector<block_id> blocks;
     for (std::uint32_t t = 0; t < tables; ++t) {
@@ -309,6 +327,27 @@ void print_decision() {
   std::cout << '\n' << table.str();
 }
 
+/// What a request costs once whose pages are at other nodes: the last answer of a lookup, and then of a search.
+void print_peers() {
+  replay::text_table table({"peers have 32,768 tokens in four groups", "µs", "p99"});
+  grouped_hooks x(steps, 0);
+  for (std::size_t i = 0; i < steps; ++i)
+    x.ask(i);
+  for (const auto* const what : {"a search of 2,048 pages of each group begins", "a fetch of its hit begins"}) {
+    const auto lookups = x.take_lookups();
+    for (std::size_t i = 0; i < lookups.size(); ++i)
+      if (i % grouped_hooks::tables + 1 < grouped_hooks::tables)
+        x.answer_with_peers(lookups[i]);
+    std::size_t next = grouped_hooks::tables - 1;
+    const auto m = measure([&] {
+      x.answer_with_peers(lookups[next]);
+      next += grouped_hooks::tables;
+    });
+    table.row({what, format(m.median), format(m.p99)});
+  }
+  std::cout << '\n' << table.str();
+}
+
 /// The metadata of a step in which so many requests load, and so many store, pages of one block each.
 connector_metadata metadata_of(std::size_t loads, std::size_t stores, std::size_t pages) {
   connector_metadata out;
@@ -347,5 +386,6 @@ int main() {
   troupe::connector::print_first_calls();
   troupe::connector::print_steps();
   troupe::connector::print_decision();
+  troupe::connector::print_peers();
   troupe::connector::print_wire();
 }

@@ -35,21 +35,99 @@ void grouped_request::begin_lookup(std::uint32_t pages, timestamp now) {
   lookup_.on_disk.assign(groups_.size(), std::vector<std::uint8_t>(pages, 0));
 }
 
+void grouped_request::begin_search(timestamp now) {
+  if (lookup_.searched++ == 0)
+    lookup_.searched_since = now;
+  lookup_.at = lookup::step::searching;
+  lookup_.searches.clear();
+  lookup_.at_peers.assign(groups_.size(), std::vector<std::uint8_t>(lookup_.found.front().size(), 0));
+}
+
 void grouped_request::take_marks(const lookup_part& part, std::span<const std::uint8_t> found,
                                  std::span<const std::uint8_t> on_disk) {
   auto& marks = lookup_.found[part.group];
   auto& tiers = lookup_.on_disk[part.group];
   const auto& distrusted = pages_[part.group].distrusted;
   lookup_.tiers_known = lookup_.tiers_known && on_disk.size() >= found.size();
-  for (std::size_t i = 0; i < found.size() && part.pages.first + i < part.pages.last; ++i) {
-    const auto page = part.pages.first + static_cast<std::uint32_t>(i);
-    marks[page] = found[i] != 0 && !distrusted.contains(page) ? 1 : 0;
+  for (std::size_t i = 0; i < found.size() && i < part.pages.size(); ++i) {
+    const auto page = part.pages[i];
+    marks[page] = found[i] != 0 && !distrusted.contains(page) ? part.mark : 0;
     tiers[page] = i < on_disk.size() ? on_disk[i] : 0;
   }
 }
 
 std::uint32_t grouped_request::longest(std::uint32_t limit) const {
   return longest_hit(groups_, lookup_.found, limit, page_tokens_);
+}
+
+std::uint32_t grouped_request::longest() const {
+  return lookup_.found.empty() ? 0 : longest(static_cast<std::uint32_t>(lookup_.found.front().size()));
+}
+
+std::uint32_t grouped_request::highest_hit() const {
+  auto marks = lookup_.found;
+  for (std::size_t g = 0; g < marks.size(); ++g)
+    for (std::uint32_t i = 0; i < marks[g].size(); ++i)
+      marks[g][i] = pages_[g].distrusted.contains(i) ? 0 : 1;
+  return longest_hit(groups_, marks, static_cast<std::uint32_t>(marks.front().size()), page_tokens_);
+}
+
+std::vector<std::vector<std::uint32_t>> grouped_request::pages_to_search() const {
+  const auto hit = longest();
+  const auto highest = highest_hit();
+  std::vector<std::vector<std::uint32_t>> out(groups_.size());
+  for (std::size_t g = 0; g < groups_.size() && highest > hit; ++g) {
+    out[g] = pages_missing(groups_[g], lookup_.found[g], hit, highest, page_tokens_);
+    std::erase_if(out[g], [&](std::uint32_t page) { return pages_[g].distrusted.contains(page); });
+  }
+  return out;
+}
+
+void grouped_request::take_peer_marks(const search_part& part, std::span<const std::uint8_t> found) {
+  for (std::size_t i = 0; i < found.size() && i < part.pages.size(); ++i)
+    lookup_.at_peers[part.group][part.pages[i]] = found[i];
+}
+
+std::uint32_t grouped_request::longest_with_peers() const {
+  auto marks = lookup_.found;
+  for (std::size_t g = 0; g < marks.size(); ++g)
+    for (std::size_t i = 0; i < marks[g].size(); ++i)
+      marks[g][i] |= lookup_.at_peers[g][i];
+  return longest_hit(groups_, marks, static_cast<std::uint32_t>(marks.front().size()), page_tokens_);
+}
+
+std::vector<std::uint32_t> grouped_request::pages_to_fetch(const search_part& part, std::uint32_t hit) const {
+  const auto span = needed(part.group, hit);
+  auto out = part.pages;
+  std::erase_if(out, [&](std::uint32_t page) {
+    return page < span.first || page >= span.last || lookup_.at_peers[part.group][page] == 0;
+  });
+  return out;
+}
+
+std::vector<key_digest> grouped_request::keys_of(std::span<const std::uint32_t> pages) const {
+  std::vector<key_digest> out;
+  out.reserve(pages.size());
+  for (const auto page : pages)
+    out.push_back(keys_.keys()[page]);
+  return out;
+}
+
+std::vector<key_digest> grouped_request::parents_of(std::uint32_t group, std::span<const std::uint32_t> pages) const {
+  std::vector<key_digest> out;
+  if (groups_[group].kind == group_kind::full)
+    for (const auto page : pages)
+      out.push_back(page > 0 ? keys_.keys()[page - 1] : key_digest{});
+  return out;
+}
+
+std::vector<key_digest> grouped_request::keys_to_keep(const lookup_part& part, std::uint32_t hit) const {
+  const auto span = needed(part.group, hit);
+  std::vector<key_digest> out;
+  for (const auto page : part.pages)
+    if (page >= span.first && page < span.last && lookup_.found[part.group][page] == part.mark)
+      out.push_back(keys_.keys()[page]);
+  return out;
 }
 
 page_range grouped_request::needed(std::uint32_t group, std::uint32_t hit) const noexcept {

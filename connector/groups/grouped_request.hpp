@@ -57,23 +57,54 @@ public:
   struct lookup_part {
     std::uint64_t id = 0;
     std::uint32_t group = 0;
-    page_range pages;
+    /// Ascending.
+    std::vector<std::uint32_t> pages;
+    /// The mark of what it finds, by which the pages of this lease are known: 1 for pages that were here, then one more
+    /// for each fetch from other nodes.
+    std::uint8_t mark = 1;
     bool answered = false;
     /// Null: nothing is leased.
     ticket lease{};
   };
+  /// Keys of one group that other nodes are searched for.
+  struct search_part {
+    std::uint64_t id = 0;
+    std::uint32_t group = 0;
+    /// Ascending.
+    std::vector<std::uint32_t> pages;
+    bool answered = false;
+    /// What other nodes hold for the fetch; 0: nothing.
+    std::uint64_t search = 0;
+  };
+  /// A lookup finds what this node has. If that is not all, and there are other nodes, these are searched for what a
+  /// longer hit may need. When all have answered for all groups, the longest hit of both is known. Exactly its pages
+  /// are fetched, then looked up here. A fetch that brought less is followed by one more search, for a shorter hit.
   struct lookup {
     enum class status : std::uint8_t { none, under_way, decided };
+    enum class step : std::uint8_t { here, searching, fetching };
     status now = status::none;
+    step at = step::here;
+    /// The next step waits until fewer lookups are in progress.
+    bool due = false;
     std::vector<lookup_part> parts;
+    std::vector<search_part> searches;
+    /// Answers that are missing in this step.
     std::size_t waiting = 0;
+    /// Whether there are other nodes; how often they were searched, and since when.
+    bool has_peers = false;
+    std::uint8_t searched = 0;
+    timestamp searched_since;
+    /// The hit for which pages were fetched.
+    std::uint32_t goal = 0;
     timestamp since;
     /// As in `request_tracker::lookup`.
     timestamp fresh_until = timestamp::max();
     std::uint32_t missed = 0;
-    /// Marks of each group, one for each page that is looked up.
+    /// Marks of each group, one for each page that is looked up. `found`: leased here (`lookup_part::mark`); a hit is
+    /// made of these alone. `at_peers`: other nodes have it.
     std::vector<std::vector<std::uint8_t>> found;
     std::vector<std::vector<std::uint8_t>> on_disk;
+    std::vector<std::vector<std::uint8_t>> at_peers;
     bool tiers_known = true;
     /// The hit, in pages, and the tiers of its tokens: a page is on disk if that of any group is.
     std::uint32_t hit = 0;
@@ -89,6 +120,25 @@ public:
   void take_marks(const lookup_part& part, std::span<const std::uint8_t> found, std::span<const std::uint8_t> on_disk);
   /// The longest hit of at most `limit` pages.
   std::uint32_t longest(std::uint32_t limit) const;
+  std::uint32_t longest() const;
+
+  // Pages of other nodes, while a lookup is under way.
+
+  /// The pages of each group that a longer hit may need and that are not here; empty if there can be no longer hit.
+  std::vector<std::vector<std::uint32_t>> pages_to_search() const;
+  /// As `begin_lookup`, for a search.
+  void begin_search(timestamp now);
+  void take_peer_marks(const search_part& part, std::span<const std::uint8_t> found);
+  /// The longest hit of pages here and at other nodes.
+  std::uint32_t longest_with_peers() const;
+  /// The pages of a search that a hit of `hit` pages needs.
+  std::vector<std::uint32_t> pages_to_fetch(const search_part& part, std::uint32_t hit) const;
+  std::vector<key_digest> keys_of(std::span<const std::uint32_t> pages) const;
+  /// The keys before these pages, null for the first one; empty where the group's pages have no parents.
+  std::vector<key_digest> parents_of(std::uint32_t group, std::span<const std::uint32_t> pages) const;
+  /// The pages of a part that are leased under it and that a hit of `hit` pages needs.
+  std::vector<key_digest> keys_to_keep(const lookup_part& part, std::uint32_t hit) const;
+
   /// Whether each page of a hit is on disk; empty where that is unknown.
   std::vector<std::uint8_t> tiers_of(std::uint32_t hit) const;
   /// The pages of a group that a hit needs.
@@ -153,6 +203,8 @@ private:
   };
 
   void grow();
+  /// No hit is longer, because of pages that are not used any more.
+  std::uint32_t highest_hit() const;
   load_op new_load(std::uint32_t group) const;
   /// Appends the blocks of a page. False, with nothing changed, if one of them is missing, or may belong to another
   /// request because it is before token `first_live`.

@@ -3,6 +3,8 @@
 #include "connector/load_marks.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 
 namespace troupe::connector {
@@ -54,28 +56,125 @@ void grouped_scheduler_state::on_new_request(const engine_request& request, time
     ask(*x, now);
 }
 
+bool grouped_scheduler_state::may_add(std::size_t count) const noexcept {
+  return lookups_.empty() || lookups_.size() + count <= options_.lookups_max;
+}
+
+void grouped_scheduler_state::submit(grouped_request& x, std::uint32_t group, lookup_task work) {
+  lookups_.emplace(++last_lookup_, open_lookup{x.session(), group});
+  ++x.search().waiting;
+  outbox_.emplace_back(lookup_submit{last_lookup_, std::move(work), group});
+}
+
 void grouped_scheduler_state::ask(grouped_request& x, timestamp now) {
   const auto pages = x.pages_to_look_up();
   const auto parts = (pages + options_.lookup_keys_max - 1) / options_.lookup_keys_max;
-  const auto count = parts * options_.groups.size();
-  if (pages == 0 || (!lookups_.empty() && lookups_.size() + count > options_.lookups_max))
+  if (pages == 0 || !may_add(parts * options_.groups.size()))
     return;
   x.begin_lookup(pages, now);
-  auto& search = x.search();
-  search.waiting = count;
   for (std::uint32_t g = 0; g < options_.groups.size(); ++g)
     for (std::uint32_t first = 0; first < pages; first += options_.lookup_keys_max) {
-      const auto last = std::min(pages, first + options_.lookup_keys_max);
-      search.parts.push_back({++last_lookup_, g, {first, last}, false, {}});
-      lookups_.emplace(last_lookup_, open_lookup{x.session(), g});
-      lookup_submit effect{last_lookup_, {{}, options_.lease, true, true}, g};
-      const auto keys = x.keys().subspan(first, last - first);
-      effect.work.keys.items.assign(keys.begin(), keys.end());
-      outbox_.emplace_back(std::move(effect));
+      grouped_request::lookup_part part;
+      part.group = g;
+      part.pages.resize(std::min(pages, first + options_.lookup_keys_max) - first);
+      std::iota(part.pages.begin(), part.pages.end(), first);
+      submit(x, g, {{x.keys_of(part.pages)}, options_.lease, true, true});
+      part.id = last_lookup_;
+      x.search().parts.push_back(std::move(part));
     }
 }
 
-void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp) {
+void grouped_scheduler_state::go_on(grouped_request& x, timestamp now) {
+  auto& search = x.search();
+  search.due = false;
+  if (!x.may_load())
+    return;
+  switch (search.at) {
+  case grouped_request::lookup::step::here:
+    return search_peers(x, now);
+  case grouped_request::lookup::step::searching:
+    return fetch_pages(x);
+  case grouped_request::lookup::step::fetching:
+    if (search.searched < searches_max && x.longest() < search.goal)
+      search_peers(x, now);
+  }
+}
+
+void grouped_scheduler_state::search_peers(grouped_request& x, timestamp now) {
+  auto& search = x.search();
+  if (!search.has_peers)
+    return;
+  const auto pages = x.pages_to_search();
+  const std::size_t most = options_.lookup_keys_max;
+  std::size_t count = 0;
+  for (const auto& of_group : pages)
+    count += (of_group.size() + most - 1) / most;
+  if (count == 0)
+    return;
+  if (!may_add(count)) {
+    search.due = true;
+    return;
+  }
+  x.begin_search(now);
+  for (std::uint32_t g = 0; g < pages.size(); ++g)
+    for (std::size_t first = 0; first < pages[g].size(); first += most) {
+      const auto some = std::span(pages[g]).subspan(first, std::min(most, pages[g].size() - first));
+      lookup_task work{{x.keys_of(some)}, options_.lease, false, true};
+      work.peers.what = peer_step::kind::search;
+      work.peers.waited = now - search.searched_since;
+      submit(x, g, std::move(work));
+      search.searches.push_back({last_lookup_, g, {some.begin(), some.end()}, false, 0});
+    }
+}
+
+void grouped_scheduler_state::fetch_pages(grouped_request& x) {
+  auto& search = x.search();
+  const auto goal = x.longest_with_peers();
+  std::vector<std::pair<grouped_request::search_part*, std::vector<std::uint32_t>>> wanted;
+  const bool worth = std::uint64_t{goal} * options_.page_tokens >= options_.min_load_tokens;
+  if (goal > x.longest() && worth)
+    for (auto& part : search.searches)
+      if (auto pages = x.pages_to_fetch(part, goal); part.search != 0 && !pages.empty())
+        wanted.emplace_back(&part, std::move(pages));
+  if (!may_add(wanted.size())) {
+    search.due = true;
+    return;
+  }
+  search.at = grouped_request::lookup::step::fetching;
+  search.goal = wanted.empty() ? 0 : goal;
+  for (auto& [from, pages] : wanted) {
+    lookup_task work{{x.keys_of(pages)}, options_.lease, true, true};
+    work.peers = {peer_step::kind::fetch, std::exchange(from->search, 0), {x.parents_of(from->group, pages)}, {}};
+    submit(x, from->group, std::move(work));
+    grouped_request::lookup_part part;
+    part.id = last_lookup_;
+    part.group = from->group;
+    part.pages = std::move(pages);
+    part.mark = static_cast<std::uint8_t>(1 + search.searched);
+    search.parts.push_back(std::move(part));
+  }
+  release_searches(x);
+}
+
+bool grouped_scheduler_state::take_search(grouped_request& x, std::uint64_t lookup,
+                                          const result<lookup_result>& answer) {
+  auto& search = x.search();
+  if (search.at != grouped_request::lookup::step::searching)
+    return false;
+  for (auto& part : search.searches)
+    if (part.id == lookup && !part.answered) {
+      part.answered = true;
+      --search.waiting;
+      if (answer) {
+        part.search = answer->search;
+        x.take_peer_marks(part, answer->found.items);
+      }
+      return true;
+    }
+  return false;
+}
+
+void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp now) {
   const auto found = lookups_.find(lookup);
   if (found == lookups_.end())
     return;
@@ -87,28 +186,57 @@ void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_resu
     events_.lookup_failed(answer.error().code);
   auto* session = sessions_.find(asked.session);
   grouped_request::lookup_part* part = nullptr;
-  if (session != nullptr && session->search().now == lookup_status::under_way)
+  if (session != nullptr && session->search().now == lookup_status::under_way) {
+    if (take_search(*session, lookup, answer)) {
+      if (session->search().waiting == 0)
+        go_on(*session, now);
+      return;
+    }
     for (auto& each : session->search().parts)
       if (each.id == lookup && !each.answered)
         part = &each;
+  }
   if (part == nullptr) {
+    // Too late, or not needed any more.
     if (answer && answer->matched > 0)
-      outbox_.emplace_back(lookup_release{answer->lease, asked.group}); // too late, or not needed any more
+      outbox_.emplace_back(lookup_release{answer->lease, asked.group});
+    if (answer && answer->search != 0)
+      outbox_.emplace_back(search_release{answer->search, asked.group});
     return;
   }
   auto& x = *session;
+  take_answer(x, *part, answer);
+  if (--x.search().waiting == 0)
+    go_on(x, now);
+}
+
+void grouped_scheduler_state::note_marks(const grouped_request& x, const grouped_request::lookup_part& part,
+                                         const lookup_result& answer) {
+  auto marks = answer.found.items;
+  marks.resize(part.pages.size(), 0);
+  if (part.mark == 1)
+    return events_.looked_up(source_of(x, part.group), part.pages.front(), marks, answer.on_disk.items);
+  // Of a fetch: pages anywhere in the prefix, whose misses were noted before.
+  for (std::size_t i = 0; i < marks.size(); ++i)
+    if (marks[i] != 0) {
+      const auto tier = std::span(answer.on_disk.items).subspan(std::min(i, answer.on_disk.size()));
+      events_.looked_up(source_of(x, part.group), part.pages[i], std::span(marks).subspan(i, 1), tier);
+    }
+}
+
+void grouped_scheduler_state::take_answer(grouped_request& x, grouped_request::lookup_part& part,
+                                          const result<lookup_result>& answer) {
   auto& search = x.search();
-  part->answered = true;
-  --search.waiting;
-  if (answer && events_.wants_all()) {
-    auto marks = answer->found.items;
-    marks.resize(part->pages.last - part->pages.first, 0);
-    events_.looked_up(source_of(x, asked.group), part->pages.first, marks, answer->on_disk.items);
-  }
-  if (!answer || answer->matched == 0)
+  part.answered = true;
+  if (answer && events_.wants_all())
+    note_marks(x, part, *answer);
+  if (!answer)
     return;
-  part->lease = answer->lease;
-  x.take_marks(*part, answer->found.items, answer->on_disk.items);
+  search.has_peers = search.has_peers || answer->has_peers;
+  if (answer->matched == 0)
+    return;
+  part.lease = answer->lease;
+  x.take_marks(part, answer->found.items, answer->on_disk.items);
   const auto held = answer->lease_for > duration::zero() ? std::min(answer->lease_for, options_.lease) : options_.lease;
   search.fresh_until = std::min(search.fresh_until, later(search.since, held - held / 4));
 }
@@ -116,8 +244,8 @@ void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_resu
 void grouped_scheduler_state::decide(grouped_request& x, std::uint32_t computed_tokens) {
   auto& search = x.search();
   search.now = lookup_status::decided;
-  const auto pages = search.found.empty() ? 0 : static_cast<std::uint32_t>(search.found.front().size());
-  search.hit = x.longest(pages);
+  release_searches(x); // at the end of its patience some may not have led to a fetch
+  search.hit = x.longest();
   search.hit_on_disk = x.tiers_of(search.hit);
   const auto whole = search.hit;
   const auto worth =
@@ -136,10 +264,7 @@ void grouped_scheduler_state::decide(grouped_request& x, std::uint32_t computed_
   for (auto& part : search.parts) {
     if (part.lease == ticket{})
       continue;
-    const auto span = x.needed(part.group, search.hit);
-    std::vector<key_digest> keys;
-    for (auto i = std::max(span.first, part.pages.first); i < std::min(span.last, part.pages.last); ++i)
-      keys.push_back(x.keys()[i]);
+    auto keys = x.keys_to_keep(part, search.hit);
     if (!keys.empty())
       outbox_.emplace_back(lookup_retain{part.lease, std::move(keys), part.group});
     else
@@ -160,8 +285,13 @@ matched_tokens grouped_scheduler_state::get_num_new_matched_tokens(const engine_
   if (!x.may_load())
     return nothing;
   auto& search = x.search();
-  if (search.now == lookup_status::under_way && (search.waiting == 0 || now - search.since >= options_.lookup_patience))
-    decide(x, computed_tokens);
+  if (search.now == lookup_status::under_way) {
+    const bool too_late = now - search.since >= options_.lookup_patience;
+    if (search.due && !too_late)
+      go_on(x, now);
+    if ((search.waiting == 0 && !search.due) || too_late)
+      decide(x, computed_tokens);
+  }
   // Also of a hit that was decided just now: some answers may have waited long for others, or for the engine.
   if (search.now == lookup_status::decided && search.hit > 0 && now >= search.fresh_until) {
     release_leases(x);
@@ -191,7 +321,14 @@ hit_sources grouped_scheduler_state::get_external_cache_hit_sources(std::string_
   return x == nullptr ? hit_sources{.unknown = tokens} : x->sources(x->load_first(), x->load_first() + tokens);
 }
 
+void grouped_scheduler_state::release_searches(grouped_request& x) {
+  for (auto& part : x.search().searches)
+    if (part.search != 0)
+      outbox_.emplace_back(search_release{std::exchange(part.search, 0), part.group});
+}
+
 void grouped_scheduler_state::release_leases(grouped_request& x) {
+  release_searches(x);
   for (auto& part : x.search().parts)
     if (part.lease != ticket{})
       outbox_.emplace_back(lookup_release{std::exchange(part.lease, {}), part.group});

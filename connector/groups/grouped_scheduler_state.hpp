@@ -30,7 +30,7 @@ struct grouped_options : scheduler_limits {
 /// from one group:
 ///
 /// - A hit is the longest prefix for which every group has what it needs (`longest_hit`), and only those pages stay
-///   leased.
+///   leased. Pages of other nodes are fetched once it is known what all groups have there (`grouped_request::lookup`).
 /// - Blocks that are being stored are held (`take_block_holds`), as a request's tables let go of them at any time. So a
 ///   store outlives a preemption and the end of its request, and the engine need not wait for it.
 /// - A load fails as a whole: the engine looks the request up again, from its start.
@@ -66,6 +66,9 @@ public:
   const grouped_request* find(std::string_view request) const { return sessions_.find(request); }
 
 private:
+  /// A search may be repeated once, when a fetch brought less than it should.
+  static constexpr std::uint8_t searches_max = 2;
+
   /// A store or a load of one group that not all workers have reported.
   struct open_transfer {
     session_id session = 0;
@@ -89,8 +92,21 @@ private:
 
   grouped_request* track(const engine_request& request);
   void ask(grouped_request& x, timestamp now);
+  /// Begins the next step of a lookup whose answers are all there, if there is one.
+  void go_on(grouped_request& x, timestamp now);
+  void search_peers(grouped_request& x, timestamp now);
+  void fetch_pages(grouped_request& x);
+  /// Whether this number of lookups may be added to those in progress.
+  bool may_add(std::size_t count) const noexcept;
+  void submit(grouped_request& x, std::uint32_t group, lookup_task work);
+  void note_marks(const grouped_request& x, const grouped_request::lookup_part& part, const lookup_result& answer);
+  void take_answer(grouped_request& x, grouped_request::lookup_part& part, const result<lookup_result>& answer);
+  /// The answer to a search at other nodes. False if it is to none.
+  bool take_search(grouped_request& x, std::uint64_t lookup, const result<lookup_result>& answer);
   /// All parts are answered, or as many as were in time: the hit is decided, and other leases are released.
   void decide(grouped_request& x, std::uint32_t computed_tokens);
+  void release_searches(grouped_request& x);
+  /// And what other nodes hold for it.
   void release_leases(grouped_request& x);
   void preempt(grouped_request& x);
   void emit_loads(connector_metadata& out, timestamp now);

@@ -76,6 +76,18 @@ std::uint32_t first_page_needed(const page_group& group, std::uint32_t pages, st
   return std::min(pages, first_token_needed(group, pages * page_tokens, page_tokens) / page_tokens);
 }
 
+std::vector<std::uint32_t> pages_missing(const page_group& group, std::span<const std::uint8_t> found,
+                                         std::uint32_t hit, std::uint32_t limit, std::uint32_t page_tokens) {
+  std::vector<std::uint32_t> out;
+  if (hit >= limit)
+    return out;
+  // What the shortest longer hit needs comes first; later ones need later pages.
+  for (auto i = first_page_needed(group, hit + 1, page_tokens); i < std::min<std::size_t>(limit, found.size()); ++i)
+    if (found[i] == 0)
+      out.push_back(i);
+  return out;
+}
+
 std::uint32_t longest_hit(std::span<const page_group> groups, std::span<const std::vector<std::uint8_t>> found,
                           std::uint32_t limit, std::uint32_t page_tokens) {
   auto pages = groups.empty() ? 0 : limit;

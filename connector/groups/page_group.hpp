@@ -61,6 +61,11 @@ std::uint32_t first_token_needed(const page_group& group, std::uint32_t length, 
 /// The first page that a hit of `pages` pages needs of the group; the last one is page `pages` - 1.
 std::uint32_t first_page_needed(const page_group& group, std::uint32_t pages, std::uint32_t page_tokens) noexcept;
 
+/// The pages of a group that a hit of more than `hit` and at most `limit` pages may need and that were not found,
+/// ascending. `found` as in `longest_hit`.
+std::vector<std::uint32_t> pages_missing(const page_group& group, std::span<const std::uint8_t> found,
+                                         std::uint32_t hit, std::uint32_t limit, std::uint32_t page_tokens);
+
 /// The longest hit, in pages, for which every group has all pages that it needs; 0 where there is none. `found`: for
 /// each group, one mark for each page, not 0 where it was found. At most `limit` pages, and no more than the shortest
 /// list of marks.

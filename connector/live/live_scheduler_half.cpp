@@ -317,6 +317,14 @@ private:
         packed<key_digest>{std::move(x.keys)});
   }
 
+  void perform(search_release& x) {
+    lookup_task work;
+    work.lease_for = wanted_.engine.lease;
+    work.peers = {peer_step::kind::fetch, x.search, {}, {}};
+    ask<lookup_result>(
+        system_, clients_[x.group]->lookup(), [](const result<lookup_result>&) {}, std::move(work));
+  }
+
   caf::actor_system& system_;
   wanted_rules wanted_;
   std::vector<std::unique_ptr<node_client>> clients_;

@@ -33,8 +33,13 @@ struct lookup_retain {
   std::vector<key_digest> keys;
   std::uint32_t group = 0;
 };
+/// Release what other nodes hold for a search of which nothing will be fetched.
+struct search_release {
+  std::uint64_t search = 0;
+  std::uint32_t group = 0;
+};
 
-using scheduler_effect = std::variant<lookup_submit, lookup_release, lookup_retain>;
+using scheduler_effect = std::variant<lookup_submit, lookup_release, lookup_retain, search_release>;
 
 /// The limits and choices that do not depend on the number of groups of layers.
 struct scheduler_limits {

@@ -17,6 +17,15 @@ bool cache::complete(const entry& x) const {
 }
 
 void cache::look_up(life_number asker, std::uint32_t group, const lookup_task& task, lookup_answer answer) {
+  if (task.peers.what == peer_step::kind::search)
+    search_peers(asker, group, task, std::move(answer));
+  else if (task.peers.what == peer_step::kind::fetch)
+    fetch(asker, group, task, std::move(answer));
+  else
+    look_up_here(asker, group, task, std::move(answer));
+}
+
+void cache::look_up_here(life_number asker, std::uint32_t group, const lookup_task& task, lookup_answer answer) {
   ++under_way_;
   // What is found is leased before the answer is there.
   const auto until_found = world_.random.skewed_time(milliseconds(1), milliseconds(world_.rarely(8) ? 2000 : 60));
@@ -49,8 +58,9 @@ lookup_result cache::find(life_number asker, std::uint32_t group, const lookup_t
   }
   if (world_.rarely(20))
     out.on_disk.items.clear();
+  out.has_peers = world_.made.peers;
   if (held.keys.empty())
-    return {};
+    return out;
   if (world_.rarely(20))
     out.lease_for = task.lease_for / 4;
   held.expires = world_.now() + (out.lease_for > duration::zero() ? out.lease_for : task.lease_for);
@@ -58,6 +68,117 @@ lookup_result cache::find(life_number asker, std::uint32_t group, const lookup_t
   out.lease = {1, ++last_lease_};
   leases_.emplace(out.lease, std::move(held));
   return out;
+}
+
+// -- pages of peers ---------------------------------------------------------------------------------------------------
+
+void cache::search_peers(life_number asker, std::uint32_t group, const lookup_task& task, lookup_answer answer) {
+  ++under_way_;
+  if (!world_.made.peers)
+    world_.broken("engine", "peers are searched, and there are none");
+  const auto time = world_.random.skewed_time(milliseconds(1), milliseconds(world_.rarely(8) ? 2500 : 60));
+  world_.after(time, [this, asker, group, task, answer = std::move(answer)]() mutable {
+    lookup_result out;
+    search_record held{asker, group, {}, false};
+    const bool fails = world_.rarely(15);
+    for (const auto& key : task.keys) {
+      const bool has = !fails && others_.contains({group, key});
+      out.found.items.push_back(has ? 1 : 0);
+      if (has)
+        held.keys.insert(key);
+    }
+    if (!held.keys.empty()) {
+      out.search = ++last_search_;
+      searches_.emplace(out.search, std::move(held));
+    }
+    world_.count(fails ? "search failed" : out.search != 0 ? "found at peers" : "not found at peers");
+    const auto until_there = world_.random.skewed_time(milliseconds(1), milliseconds(world_.rarely(8) ? 3000 : 40));
+    world_.after(until_there, [this, fails, out = std::move(out), answer = std::move(answer)] {
+      --under_way_;
+      answer(fails ? result<lookup_result>(fail(errc::timeout, "the peers did not answer")) : out);
+    });
+  });
+}
+
+void cache::fetch(life_number asker, std::uint32_t group, const lookup_task& task, lookup_answer answer) {
+  ++under_way_;
+  const auto search = searches_.extract(task.peers.search);
+  if (search.empty())
+    world_.broken("leases", "a fetch names a search that nothing is held for");
+  else
+    for (const auto& key : task.keys)
+      if (!search.mapped().keys.contains(key))
+        world_.broken("fetched", "a fetch names a page that no peer has");
+  const auto time = world_.random.skewed_time(milliseconds(1), milliseconds(world_.rarely(6) ? 2500 : 120));
+  world_.after(time, [this, asker, group, task, answer = std::move(answer)]() mutable {
+    --under_way_;
+    // A page that does not come ends the fetch.
+    bool whole = !world_.rarely(12);
+    for (std::size_t i = 0; whole && i < task.keys.size(); ++i)
+      whole = fetch_page(group, task.keys[i]);
+    world_.count(whole ? "fetched" : "fetched in part");
+    look_up_here(asker, group, task, std::move(answer));
+  });
+}
+
+bool cache::fetch_page(std::uint32_t group, const key_digest& key) {
+  const auto meant = meant_.find(key);
+  if (meant == meant_.end() || !others_.contains({group, key}))
+    return false;
+  if (world_.rarely(12)) {
+    world_.count("damaged at a peer");
+    others_.erase({group, key});
+    return false;
+  }
+  auto& x = entries_[{group, key}];
+  x.pages.resize(world_.made.ranks());
+  for (std::uint32_t rank = 0; rank < x.pages.size(); ++rank)
+    if (!x.pages[rank])
+      x.pages[rank] = page_record{right_bytes(group, rank, meant->second), false};
+  fallen_.erase({group, key});
+  return true;
+}
+
+std::vector<content> cache::right_bytes(std::uint32_t group, std::uint32_t rank,
+                                        const std::vector<content>& prefixes) const {
+  std::vector<content> out;
+  for (const auto table : world_.made.groups[group].tables) {
+    if (world_.made.groups[group].kind == group_kind::state)
+      out.push_back(kv(table, rank, prefixes.back()));
+    else
+      for (const auto each : prefixes)
+        out.push_back(kv(table, rank, each));
+  }
+  return out;
+}
+
+void cache::delivered_search(std::uint64_t search) {
+  if (const auto i = searches_.find(search); i != searches_.end())
+    i->second.known = true;
+}
+
+void cache::end_search(std::uint64_t search) {
+  if (searches_.erase(search) == 0)
+    world_.broken("leases", "a search is released that nothing is held for");
+}
+
+bool cache::has_search(life_number asker) const {
+  return std::any_of(searches_.begin(), searches_.end(),
+                     [&](const auto& each) { return each.second.asker == asker && each.second.known; });
+}
+
+void cache::serve_elsewhere(const std::vector<key_digest>& keys) {
+  if (keys.empty())
+    return;
+  const auto& made = world_.made;
+  const auto pages = static_cast<std::uint32_t>(1 + world_.random.below(keys.size()));
+  for (std::uint32_t g = 0; g < made.groups.size(); ++g)
+    for (std::uint32_t i = 0; i < pages; ++i) {
+      const bool needed = i >= first_page(made, g, pages * made.page_tokens);
+      if (needed ? !world_.random.one_in(12) : world_.random.one_in(4))
+        others_.insert({g, keys[i]});
+    }
+  world_.count("served elsewhere");
 }
 
 void cache::delivered(const ticket& lease) {
@@ -233,19 +354,10 @@ errc cache::save_page(std::uint32_t worker, std::uint32_t group, const key_diges
 }
 
 void cache::check(std::uint32_t worker, std::uint32_t group, const key_digest& key, const std::vector<content>& bytes) {
-  const auto& x = world_.made;
   const auto meant = meant_.find(key);
   if (meant == meant_.end())
     return world_.broken("pages", "a page is saved under a key that no request has");
-  std::vector<content> right;
-  for (const auto table : x.groups[group].tables) {
-    const auto& prefixes = meant->second;
-    if (x.groups[group].kind == group_kind::state)
-      right.push_back(kv(table, x.rank_of(worker), prefixes.back()));
-    else
-      for (const auto each : prefixes)
-        right.push_back(kv(table, x.rank_of(worker), each));
-  }
+  const auto right = right_bytes(group, world_.made.rank_of(worker), meant->second);
   if (bytes != right)
     world_.broken("pages", "worker " + std::to_string(worker) + " saves a page of group " + std::to_string(group) +
                                " that is not what its key stands for");
@@ -254,6 +366,8 @@ void cache::check(std::uint32_t worker, std::uint32_t group, const key_digest& k
 // -- faults -----------------------------------------------------------------------------------------------------------
 
 void cache::evict_some() {
+  for (auto i = others_.begin(); i != others_.end();)
+    i = world_.random.one_in(12) ? others_.erase(i) : std::next(i);
   for (auto i = entries_.begin(); i != entries_.end();)
     if (world_.random.one_in(6) && !is_leased(i->first)) {
       // Mostly the whole page, at times that of one rank.

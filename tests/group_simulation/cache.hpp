@@ -19,7 +19,7 @@ namespace troupe::group_simulation {
 using life_number = std::uint64_t;
 
 /// A node that keeps pages: by group, key and rank. It evicts them at any time unless they are leased, damages them,
-/// answers late and in any order, and fails.
+/// answers late and in any order, and fails. Its peers have pages as well, which it searches for and fetches.
 class cache {
 public:
   cache(world& w, block_pool& pool) : world_(w), pool_(pool) {}
@@ -34,6 +34,11 @@ public:
   void look_up(life_number asker, std::uint32_t group, const lookup_task& task, lookup_answer answer);
   /// The rules are about to receive it.
   void delivered(const ticket& lease);
+  void delivered_search(std::uint64_t search);
+  void end_search(std::uint64_t search);
+  /// What peers hold; those of a request that its rules know.
+  std::size_t searches() const noexcept { return searches_.size(); }
+  bool has_search(life_number asker) const;
   void release(const ticket& lease);
   void retain(const ticket& lease, const std::vector<key_digest>& keys);
   std::size_t leases() const noexcept { return leases_.size(); }
@@ -51,6 +56,8 @@ public:
 
   void evict_some();
   void damage_one();
+  /// An engine beside a peer computes a part of a request with these keys.
+  void serve_elsewhere(const std::vector<key_digest>& keys);
 
   /// Whether all ranks have a page that is whole, or had one until a reader found it damaged.
   bool was_promised(std::uint32_t group, const key_digest& key) const;
@@ -75,6 +82,19 @@ private:
     bool known = false;
   };
 
+  struct search_record {
+    life_number asker = 0;
+    std::uint32_t group = 0;
+    std::set<key_digest> keys;
+    bool known = false;
+  };
+
+  void look_up_here(life_number asker, std::uint32_t group, const lookup_task& task, lookup_answer answer);
+  void search_peers(life_number asker, std::uint32_t group, const lookup_task& task, lookup_answer answer);
+  void fetch(life_number asker, std::uint32_t group, const lookup_task& task, lookup_answer answer);
+  /// False: it did not come.
+  bool fetch_page(std::uint32_t group, const key_digest& key);
+  std::vector<content> right_bytes(std::uint32_t group, std::uint32_t rank, const std::vector<content>& prefixes) const;
   bool complete(const entry& x) const;
   bool is_leased(const place& where) const;
   lookup_result find(life_number asker, std::uint32_t group, const lookup_task& task);
@@ -92,6 +112,10 @@ private:
   /// Removed because a reader found them damaged.
   std::set<place> fallen_;
   std::map<ticket, lease_record> leases_;
+  /// Pages that peers have, of all ranks.
+  std::set<place> others_;
+  std::map<std::uint64_t, search_record> searches_;
+  std::uint64_t last_search_ = 0;
   std::uint64_t last_lease_ = 0;
   std::size_t under_way_ = 0;
 };

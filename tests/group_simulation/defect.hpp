@@ -50,9 +50,19 @@ enum class defect : std::uint8_t {
   load_null_blocks,
   /// A request counts as received when one worker has named it.
   one_worker_is_enough,
+  /// Whatever a fetch from other nodes brought counts as all that it should bring.
+  believe_fetches,
+  /// A fetch names the pages of a window for the hit without other nodes as well.
+  fetch_for_stale_hit,
+  /// Leases on fetched pages stay whole when the hit turns out shorter.
+  keep_fetched_leases,
+  /// What other nodes hold for a search is not released.
+  keep_searches,
+  /// Some answers about pages of other nodes never come, and lookups have no time limit.
+  wait_for_peers,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 20> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 25> defect_names{{
     {"full-alone", defect::full_alone},
     {"short-window", defect::short_window},
     {"forget-extra", defect::forget_extra},
@@ -73,6 +83,11 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 20> defect_name
     {"load-over-computed", defect::load_over_computed},
     {"load-null-blocks", defect::load_null_blocks},
     {"one-worker-is-enough", defect::one_worker_is_enough},
+    {"believe-fetches", defect::believe_fetches},
+    {"fetch-for-stale-hit", defect::fetch_for_stale_hit},
+    {"keep-fetched-leases", defect::keep_fetched_leases},
+    {"keep-searches", defect::keep_searches},
+    {"wait-for-peers", defect::wait_for_peers},
 }};
 
 } // namespace troupe::group_simulation

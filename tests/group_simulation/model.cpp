@@ -39,7 +39,8 @@ std::uint32_t shape::blocks_per_page(std::uint32_t group) const {
 
 std::string shape::describe() const {
   std::string out = "pages of " + std::to_string(page_tokens) + " tokens, " + std::to_string(workers) + " workers" +
-                    (replicated ? " with the same KV" : "") + ", " + std::to_string(blocks) + " blocks";
+                    (replicated ? " with the same KV" : "") + ", " + std::to_string(blocks) + " blocks" +
+                    (peers ? ", peers" : "");
   for (const auto& x : groups) {
     constexpr const char* names[] = {"full", "window", "chunk", "state"};
     out += std::string("; ") + names[static_cast<int>(x.kind)];
@@ -85,6 +86,7 @@ shape make_shape(random_source& random) {
   out.checkpoints = random.one_in(2);
   out.late_output = random.one_in(2);
   out.offers_left_out = random.one_in(3) ? 3 : 20;
+  out.peers = !random.one_in(3);
   return out;
 }
 

@@ -42,6 +42,8 @@ struct shape {
   bool late_output = false;
   /// One offer of a state in this number is left out.
   std::uint32_t offers_left_out = 0;
+  /// The node has peers.
+  bool peers = false;
 
   std::uint32_t tables() const noexcept { return static_cast<std::uint32_t>(group_of_table.size()); }
   const page_group& group_of(std::uint32_t table) const { return groups[group_of_table[table]]; }

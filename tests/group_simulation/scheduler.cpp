@@ -34,6 +34,8 @@ connector::grouped_options options_of(world& w) {
   out.early_lookups_max = random.one_in(3) ? random.below(4) : 512;
   out.lease = milliseconds(random.number(800, 4000));
   out.lookup_patience = milliseconds(random.number(100, 2500));
+  if (w.has(defect::wait_for_peers))
+    out.lookup_patience = std::chrono::hours(10'000);
   out.store_attempts_max = random.number(1, 3);
   out.store_pages_max = random.one_in(2) ? 4096 : random.number(1, 4);
   out.save_generated = !random.one_in(4);
@@ -62,12 +64,20 @@ connector::engine_request scheduler_side::said_of(const request& x) {
 // -- effects ----------------------------------------------------------------------------------------------------------
 
 void scheduler_side::receive() {
+  const auto before = caller_;
   for (auto& [lookup, answer] : std::exchange(inbox_, {})) {
     const auto asked = asked_.extract(lookup).mapped();
+    const bool fetched = asked.step == peer_step::kind::fetch;
     if (answer && answer->matched > 0)
       cache_.delivered(answer->lease);
+    if (answer && answer->search != 0)
+      cache_.delivered_search(answer->search);
+    if (answer && fetched)
+      fetched_leases_.insert(answer->lease);
     const bool alone = world_.has(defect::full_alone) && world_.made.groups.front().kind == group_kind::full;
-    if (alone && answer && world_.made.groups[asked.group].kind != group_kind::full) {
+    const bool spoiled = (alone && world_.made.groups[asked.group].kind != group_kind::full) ||
+                         (world_.has(defect::believe_fetches) && fetched);
+    if (spoiled && answer) {
       answer->matched = static_cast<std::uint32_t>(asked.keys.size());
       answer->found.items.assign(asked.keys.size(), 1);
     }
@@ -77,7 +87,11 @@ void scheduler_side::receive() {
       std::fill(std::find(marks.begin(), marks.end(), 0), marks.end(), std::uint8_t{0});
     }
     rules_->on_lookup(lookup, answer, world_.now());
+    // The next step of the same request's lookup.
+    caller_ = asked.asker;
+    flush();
   }
+  caller_ = before;
   flush();
 }
 
@@ -102,6 +116,12 @@ void scheduler_side::note_found(std::uint64_t lookup, const asked_keys& asked, c
     return;
   auto& search = searches_[asked.asker];
   const bool current = search.waiting.erase(lookup) > 0;
+  if (asked.step == peer_step::kind::search) {
+    for (std::size_t i = 0; answer && current && i < answer->found.size(); ++i)
+      if (answer->found[i] != 0)
+        search.at_peers.emplace(asked.group, asked.keys[i]);
+    return;
+  }
   for (std::size_t i = 0; answer && i < answer->found.size(); ++i)
     if (answer->found[i] != 0) {
       const std::pair place{asked.group, asked.keys[i]};
@@ -113,23 +133,96 @@ void scheduler_side::note_found(std::uint64_t lookup, const asked_keys& asked, c
 
 void scheduler_side::flush() {
   bool first = true;
+  std::vector<connector::lookup_submit> fetches;
   for (auto& effect : rules_->take_outbox()) {
     if (auto* x = std::get_if<connector::lookup_submit>(&effect)) {
-      world_.count("lookup");
-      if (std::exchange(first, false))
-        searches_[caller_] = {world_.now(), {}, {}, false};
-      searches_[caller_].waiting.insert(x->lookup);
-      asked_.emplace(x->lookup, asked_keys{caller_, x->group, x->work.keys.items});
-      cache_.look_up(caller_, x->group, x->work, [this, lookup = x->lookup](result<lookup_result> answer) {
-        inbox_.emplace_back(lookup, std::move(answer));
-      });
-    } else if (const auto* y = std::get_if<connector::lookup_release>(&effect))
-      cache_.release(y->lease);
-    else {
-      const auto& kept = std::get<connector::lookup_retain>(effect);
-      cache_.retain(kept.lease, kept.keys);
-    }
+      const auto step = x->work.peers.what;
+      if (step == peer_step::kind::none && std::exchange(first, false))
+        searches_[caller_] = {world_.now(), {}, {}, {}, false};
+      if (step == peer_step::kind::search && std::exchange(first, false))
+        searches_[caller_].at_peers.clear();
+      if (step == peer_step::kind::fetch) {
+        spoil_fetch(*x);
+        fetches.push_back(*x);
+      }
+      submit(*x);
+    } else if (const auto* y = std::get_if<connector::lookup_release>(&effect)) {
+      if (!world_.has(defect::keep_fetched_leases) || !fetched_leases_.contains(y->lease))
+        cache_.release(y->lease);
+    } else if (const auto* z = std::get_if<connector::search_release>(&effect)) {
+      world_.count("search released");
+      if (!world_.has(defect::keep_searches))
+        cache_.end_search(z->search);
+    } else
+      retain(std::get<connector::lookup_retain>(effect));
   }
+  if (!fetches.empty())
+    check_fetched(fetches);
+}
+
+void scheduler_side::submit(connector::lookup_submit& x) {
+  constexpr const char* names[] = {"lookup", "search", "fetch"};
+  const auto step = x.work.peers.what;
+  world_.count(names[static_cast<int>(step)]);
+  searches_[caller_].waiting.insert(x.lookup);
+  asked_.emplace(x.lookup, asked_keys{caller_, x.group, x.work.keys.items, step});
+  const bool lost = world_.has(defect::wait_for_peers) && step != peer_step::kind::none && world_.random.one_in(4);
+  cache_.look_up(caller_, x.group, x.work, [this, lost, lookup = x.lookup](result<lookup_result> answer) {
+    if (!lost)
+      inbox_.emplace_back(lookup, std::move(answer));
+  });
+}
+
+void scheduler_side::retain(const connector::lookup_retain& x) {
+  if (!world_.has(defect::keep_fetched_leases) || !fetched_leases_.contains(x.lease))
+    cache_.retain(x.lease, x.keys);
+}
+
+void scheduler_side::spoil_fetch(connector::lookup_submit& x) {
+  const auto who = alive_.find(caller_);
+  const auto& group = world_.made.groups[x.group];
+  if (!world_.has(defect::fetch_for_stale_hit) || who == alive_.end() || group.kind != group_kind::window)
+    return;
+  // Pages that a shorter hit would need, and this one does not.
+  const auto& keys = who->second->keys;
+  const auto& there = searches_[caller_].at_peers;
+  const auto first = std::find(keys.begin(), keys.end(), x.work.keys.items.front());
+  for (auto i = keys.begin(); i != first; ++i)
+    if (there.contains({x.group, *i}))
+      x.work.keys.items.push_back(*i);
+}
+
+void scheduler_side::check_fetched(const std::vector<connector::lookup_submit>& fetches) {
+  const auto who = alive_.find(caller_);
+  if (who == alive_.end())
+    return world_.broken("fetched", "pages are fetched for a request that has ended");
+  const auto& x = *who->second;
+  const auto& search = searches_[caller_];
+  auto there = search.found;
+  there.insert(search.at_peers.begin(), search.at_peers.end());
+  const auto pages = longest(x, there);
+  std::set<std::pair<std::uint32_t, key_digest>> needed;
+  for (std::uint32_t g = 0; g < world_.made.groups.size(); ++g)
+    for (auto i = first_page(world_.made, g, pages * world_.made.page_tokens); i < pages; ++i)
+      if (!search.found.contains({g, x.keys[i]}))
+        needed.emplace(g, x.keys[i]);
+  std::set<std::pair<std::uint32_t, key_digest>> named;
+  for (const auto& each : fetches)
+    for (std::size_t k = 0; k < each.work.keys.size(); ++k) {
+      const auto& key = each.work.keys[k];
+      if (!named.emplace(each.group, key).second)
+        world_.broken("fetched", "a page is fetched twice");
+      const auto& parents = each.work.peers.parents;
+      const auto page = static_cast<std::size_t>(std::find(x.keys.begin(), x.keys.end(), key) - x.keys.begin());
+      const bool full = world_.made.groups[each.group].kind == group_kind::full;
+      if (parents.size() != (full ? each.work.keys.size() : 0) ||
+          (full && parents[k] != (page > 0 ? x.keys[page - 1] : key_digest{})))
+        world_.broken("fetched", "a page is fetched with another parent");
+    }
+  if (named != needed)
+    world_.broken("fetched", "for a hit of " + std::to_string(pages) + " pages of " + x.name + ", " +
+                                 std::to_string(named.size()) + " pages are fetched, and " +
+                                 std::to_string(needed.size()) + " are missing");
 }
 
 void scheduler_side::hold(block_id block) {
@@ -186,6 +279,8 @@ connector::matched_tokens scheduler_side::match(request& x, std::uint32_t comput
     return out;
   }
   check_longest(x, computed, *out.tokens);
+  if (cache_.has_search(x.life))
+    world_.broken("leases", "peers hold pages for " + x.name + ", whose hit is decided");
   if (*out.tokens == 0)
     return out;
   if (!out.asynchronous)
@@ -223,6 +318,25 @@ void scheduler_side::check_hit(request& x, std::uint32_t length) {
   world_.count("hit");
 }
 
+std::uint32_t scheduler_side::longest(const request& x,
+                                      const std::set<std::pair<std::uint32_t, key_digest>>& there) const {
+  const auto& made = world_.made;
+  const auto whole = [&](std::uint32_t pages) {
+    bool any = false;
+    for (std::uint32_t g = 0; g < made.groups.size(); ++g)
+      for (auto i = first_page(made, g, pages * made.page_tokens); i < pages; ++i) {
+        any = true;
+        if (!there.contains({g, x.keys[i]}))
+          return false;
+      }
+    return any;
+  };
+  auto pages = (x.tokens() - 1) / made.page_tokens;
+  while (pages > 0 && !whole(pages))
+    --pages;
+  return pages;
+}
+
 void scheduler_side::check_longest(const request& x, std::uint32_t computed, std::uint32_t tokens) {
   auto& search = searches_[x.life];
   search.cut = search.cut || !search.waiting.empty();
@@ -231,19 +345,7 @@ void scheduler_side::check_longest(const request& x, std::uint32_t computed, std
       world_.now() - search.since > options_.lease / 8)
     return;
   const auto& made = world_.made;
-  const auto whole = [&](std::uint32_t pages) {
-    bool any = false;
-    for (std::uint32_t g = 0; g < made.groups.size(); ++g)
-      for (auto i = first_page(made, g, pages * made.page_tokens); i < pages; ++i) {
-        any = true;
-        if (!search.found.contains({g, x.keys[i]}))
-          return false;
-      }
-    return any;
-  };
-  auto pages = (x.tokens() - 1) / made.page_tokens;
-  while (pages > 0 && !whole(pages))
-    --pages;
+  const auto pages = longest(x, search.found);
   const auto more = pages * made.page_tokens > computed ? pages * made.page_tokens - computed : 0;
   if (tokens < more && more >= options_.min_load_tokens)
     world_.broken("longest", "a hit of " + x.name + " has " + std::to_string(tokens) + " tokens, although " +

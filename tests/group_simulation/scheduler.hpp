@@ -38,6 +38,7 @@ private:
     life_number asker = 0;
     std::uint32_t group = 0;
     std::vector<key_digest> keys;
+    peer_step::kind step = peer_step::kind::none;
   };
   /// The last lookup of a request, in all its parts.
   struct search_record {
@@ -45,6 +46,7 @@ private:
     std::set<std::uint64_t> waiting;
     /// What the rules may use of the answers.
     std::set<std::pair<std::uint32_t, key_digest>> found;
+    std::set<std::pair<std::uint32_t, key_digest>> at_peers;
     /// A hit was made before all answers were there.
     bool cut = false;
   };
@@ -61,6 +63,12 @@ private:
   void note_failed(const connector::store_outcome& outcome);
   void note_found(std::uint64_t lookup, const asked_keys& asked, const result<lookup_result>& answer);
   void flush();
+  void submit(connector::lookup_submit& x);
+  void retain(const connector::lookup_retain& x);
+  /// The longest hit, in pages, whose pages are all in `there`.
+  std::uint32_t longest(const request& x, const std::set<std::pair<std::uint32_t, key_digest>>& there) const;
+  void check_fetched(const std::vector<connector::lookup_submit>& fetches);
+  void spoil_fetch(connector::lookup_submit& x);
   void take_holds();
   void hold(block_id block);
   void let_go(block_id block);
@@ -106,6 +114,7 @@ private:
   };
   std::deque<flat_tables> tables_;
   // For mistakes that are built in.
+  std::set<ticket> fetched_leases_;
   std::vector<block_id> late_holds_;
   std::vector<connector::store_op> late_stores_;
   std::map<std::string, std::deque<std::vector<connector::state_offer>>> late_offers_;

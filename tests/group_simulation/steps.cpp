@@ -65,6 +65,10 @@ void engine::faults() {
     cache_.evict_some();
   if (random.one_in(12))
     cache_.damage_one();
+  if (world_.made.peers && !requests_.empty() && random.one_in(4)) {
+    const auto which = std::next(requests_.begin(), static_cast<std::ptrdiff_t>(random.below(requests_.size())));
+    cache_.serve_elsewhere(which->second->keys);
+  }
   if (random.one_in(80)) {
     world_.count("detached");
     for (auto* half : workers_[random.below(workers_.size())].groups)
@@ -255,6 +259,8 @@ void engine::check_in_the_end() {
     world_.broken("holds", std::to_string(scheduler_.held()) + " blocks are still held");
   if (cache_.leases() > 0 || rules.leases_held() > 0)
     world_.broken("leases", std::to_string(cache_.leases()) + " leases are left");
+  if (cache_.searches() > 0)
+    world_.broken("leases", "peers still hold pages for " + std::to_string(cache_.searches()) + " searches");
   if (tasks + rules.tracked_requests() + rules.open_transfers() > 0)
     world_.broken("ends", std::to_string(tasks) + " tasks, " + std::to_string(rules.tracked_requests()) +
                               " requests and " + std::to_string(rules.open_transfers()) + " transfers are left");

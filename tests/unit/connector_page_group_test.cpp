@@ -161,4 +161,16 @@ TEST_CASE("A page has the blocks of all tables of its group", "[connector][group
   CHECK(table_count(groups) == 4);
 }
 
+TEST_CASE("Pages that a longer hit may need are missing, and no others", "[connector][groups]") {
+  const marks found{1, 0, 0, 1, 0, 0};
+  using pages = std::vector<std::uint32_t>;
+  CHECK(pages_missing(group(group_kind::full), found, 1, 6, 4) == pages{1, 2, 4, 5});
+  CHECK(pages_missing(group(group_kind::full), found, 1, 4, 4) == pages{1, 2});
+  // A hit of three pages needs the window's page 2, or with one token more page 1 as well.
+  CHECK(pages_missing(group(group_kind::window, 5), found, 2, 6, 4) == pages{2, 4, 5});
+  CHECK(pages_missing(group(group_kind::window, 6), found, 2, 6, 4) == pages{1, 2, 4, 5});
+  CHECK(pages_missing(group(group_kind::state), found, 4, 6, 4) == pages{4, 5});
+  CHECK(pages_missing(group(group_kind::full), found, 6, 6, 4).empty());
+}
+
 } // namespace connector_page_group_test
