@@ -49,6 +49,7 @@ def main():
         import dynamo_experiments  # noqa: F401
         import event_experiments  # noqa: F401
         import hybrid_experiments  # noqa: F401
+        import hybrid_peer_experiments  # noqa: F401
         import speculative_experiments  # noqa: F401
         import trace_experiments  # noqa: F401
         import vllm_router_experiments  # noqa: F401
