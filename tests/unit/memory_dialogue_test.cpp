@@ -55,7 +55,8 @@ struct world {
     std::vector<page_ref> all;
     for (std::uint32_t i = 0; i < pages; ++i)
       all.push_back(worker::page(next_page_++));
-    REQUIRE(state.place(1, worker::request(std::move(all), 100 * s), now));
+    const auto placed = state.place(1, worker::request(std::move(all), 100 * s), now);
+    REQUIRE(placed);
     memory.borrow(now);
   }
   std::vector<memory_report> reports() {
