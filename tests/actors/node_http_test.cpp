@@ -28,6 +28,8 @@ namespace {
 /// Knows of one other node, and of etcd.
 cluster_actor::behavior_type one_peer(cluster_actor::pointer) {
   return {[](const prefix_fetch_request&) { return prefix_fetch_reply{}; },
+          [](const search_peers_request&) { return search_peers_reply{}; },
+          [](const fetch_pages_request&) { return prefix_fetch_reply{}; },
           [](stats_atom) {
             cluster_stats out{"ours", {}};
             out.peers.emplace_back().address = "there:7000";
