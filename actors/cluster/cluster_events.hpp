@@ -112,8 +112,8 @@ struct etcd_watch_ended {
 
 using cluster_event =
     std::variant<hello_answered, line_made, line_lost, seeds_resolved, namespace_opened, session_opened, peer_answered,
-                 peer_searched, pages_requested, pages_moved, shard_answered, adopted_changed, adopted_unreadable, etcd_answered,
-                 etcd_watch_line, etcd_watch_ended>;
+                 peer_searched, pages_requested, pages_moved, shard_answered, adopted_changed, adopted_unreadable,
+                 etcd_answered, etcd_watch_line, etcd_watch_ended>;
 
 /// One of them as a message, which never leaves the process.
 struct posted_event {
