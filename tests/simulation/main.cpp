@@ -207,8 +207,10 @@ constexpr std::string_view must_happen_to_namespaces[] = {
 constexpr std::string_view asked_elsewhere[] = {
     // troupe-cluster-simulation
     "cluster_hello",
+    "fetch_pages_request",
     "prefix_fetch_request",
     "reuse_request",
+    "search_peers_request",
     // troupe-handshake-simulation
     "handshake_fetch_request",
     "handshake_heartbeat_request",
