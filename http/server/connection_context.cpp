@@ -30,6 +30,12 @@ void connection_context::make_round() noexcept {
   }
 }
 
+bool connection_context::round_is_late() const noexcept {
+  // The clock is read only where something waits.
+  const auto since = round_ ? round_->waiting_since() : timestamp::max();
+  return since != timestamp::max() && later(since, request_round::longest) < std::chrono::steady_clock::now();
+}
+
 bool connection_context::take_at_once(late_answer& x) noexcept {
   if (handling_ != x.id || at_once_)
     return false;
@@ -39,9 +45,8 @@ bool connection_context::take_at_once(late_answer& x) noexcept {
 
 std::optional<late_answer> connection_context::call(const route& r, const request& x, exchange_id id,
                                                     std::string& thrown) {
-  if (round_ && (x.body().size() > large_body ||
-                 later(round_->waiting_since(), request_round::longest) < std::chrono::steady_clock::now()))
-    round_->end();
+  if (x.body().size() > large_body || round_is_late())
+    end_round();
   at_once_.reset();
   handling_ = id;
   try {

@@ -47,6 +47,8 @@ protected:
       round_->end();
   }
   void leave_round() noexcept { round_.reset(); }
+  /// Whether something has waited for the end of the round for as long as it may.
+  bool round_is_late() const noexcept;
   /// Answers that come from other threads. To be closed by the derived class, before anything that `wake` needs is
   /// destroyed.
   mailbox& answers() noexcept { return *mailbox_; }

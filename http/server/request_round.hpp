@@ -17,9 +17,8 @@ public:
 
   virtual ~request_round() = default;
 
-  /// Called before the thread waits, and before a request with a large body, or one that comes when something has
-  /// waited for `longest`. Answers that come meanwhile are sent before the thread waits. May be called without a
-  /// request before it.
+  /// Called before the thread waits, before a request with a large body, and when something has waited for `longest`.
+  /// Answers that come meanwhile are sent before the thread waits. May be called without a request before it.
   virtual void end() noexcept = 0;
   /// When the first thing that waits for the end began to; `timestamp::max()` if nothing does.
   virtual timestamp waiting_since() const noexcept = 0;

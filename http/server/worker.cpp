@@ -45,8 +45,7 @@ bool worker::serve_round() {
     if (context_.run_one() == 0)
       return false;
     // Connections that are always ready do not delay those whose answers wait for the end of the round.
-    const auto until = later(std::chrono::steady_clock::now(), request_round::longest);
-    while (context_.poll_one() > 0 && std::chrono::steady_clock::now() < until) {
+    while (context_.poll_one() > 0 && !round_is_late()) {
     }
   } catch (const std::exception& e) {
     // Only if memory is lacking: handlers' exceptions end in `call`. The connection ends at its deadline.
