@@ -45,9 +45,7 @@ struct harness {
   }
   template <class T>
   T one() {
-    auto all = take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
+    return effects.one<T>();
   }
   void has(const fetch_ask& x, std::uint32_t count, timestamp now = t0) {
     state.on_found(x.call, lookup_result{count, count > 0 ? ticket{9, x.call} : ticket{}, {}}, now);

@@ -52,9 +52,7 @@ struct harness {
   }
   template <class T>
   T one() {
-    auto all = take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
+    return effects.one<T>();
   }
   void has(const search_ask& x, const marks& found, timestamp now = t0) {
     lookup_result out;

@@ -27,9 +27,7 @@ struct finder_with_peers {
   }
   template <class T>
   T one() {
-    auto all = effects.take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
+    return effects.one<T>();
   }
   void matched(const lookup_match& x, std::uint32_t count) { state.on_match(x.call, match_reply{count}, t0); }
 

@@ -41,9 +41,7 @@ struct finder {
   }
   template <class T>
   T one() {
-    auto all = take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
+    return effects.one<T>();
   }
   void matched(const lookup_match& x, std::uint32_t count, timestamp now = t0) {
     state.on_match(x.call, match_reply{count}, now);

@@ -28,9 +28,7 @@ struct finder {
   }
   template <class T>
   T one() {
-    auto all = effects.take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
+    return effects.one<T>();
   }
 
   lookup_state state;

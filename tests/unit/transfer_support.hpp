@@ -85,6 +85,14 @@ public:
     return out;
   }
 
+  /// The only effect of kind T that was not taken yet.
+  template <class T>
+  T one() {
+    auto all = take<T>();
+    REQUIRE(all.size() == 1);
+    return std::move(all.front());
+  }
+
   /// How many effects were not taken.
   std::size_t left() {
     for (auto& x : state_.take_outbox())
