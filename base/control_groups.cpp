@@ -194,6 +194,25 @@ std::vector<group_limit> huge_page_limits_of_groups(std::string_view size, const
   return out;
 }
 
+std::optional<double> processor_quota_of_groups(const fs::path& root) {
+  const auto own = find_group(root, "cpu");
+  if (!own)
+    return std::nullopt;
+  std::optional<double> least;
+  look_upwards(*own, [&](const fs::path& group) {
+    // "max 100000" or "150000 100000"; version 1 has a file for each, and -1 for no quota.
+    const auto both = text_of_file(group / "cpu.max");
+    const auto quota = leading_number(own->unified ? both : text_of_file(group / "cpu.cfs_quota_us"));
+    const auto period = leading_number(own->unified ? both.substr(std::min(both.find(' '), both.size()))
+                                                    : text_of_file(group / "cpu.cfs_period_us"));
+    if (quota && period && *period > 0) {
+      const auto here = static_cast<double>(*quota) / static_cast<double>(*period);
+      least = std::min(least.value_or(here), here);
+    }
+  });
+  return least;
+}
+
 const group_limit* tightest(const std::vector<group_limit>& limits) {
   const auto least = std::ranges::min_element(limits, {}, &group_limit::left);
   return least == limits.end() ? nullptr : &*least;

@@ -30,6 +30,10 @@ std::optional<std::uint64_t> limit_of_group(std::string_view text);
 /// the mount points; only tests use another one than "/".
 std::vector<group_limit> memory_limits_of_groups(const std::filesystem::path& root = "/");
 
+/// The least CPU quota, in processors, as 1.5: cpu.max, or cpu.cfs_quota_us by cpu.cfs_period_us; nothing if no group
+/// has one.
+std::optional<double> processor_quota_of_groups(const std::filesystem::path& root = "/");
+
 /// The limits on huge pages of a size as the kernel writes it, "2MB" or "1GB".
 std::vector<group_limit> huge_page_limits_of_groups(std::string_view size, const std::filesystem::path& root = "/");
 

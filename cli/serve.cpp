@@ -6,6 +6,7 @@
 #include "actors/support/system_config.hpp"
 #include "base/host_memory.hpp"
 #include "base/log.hpp"
+#include "base/processors.hpp"
 #include "base/threads.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
@@ -366,6 +367,9 @@ int serve(const serve_options& options) {
   log::set_format(node_options.log.format);
   const auto logger = log::get("node");
   logger->info("{}", one_line_version());
+  if (const auto host = std::thread::hardware_concurrency(); usable_processors() < host)
+    logger->info("this process may use {} of the host's {} processors, and sizes its pools of threads for them",
+                 usable_processors(), host);
   if (!options.config)
     say_defaults(node_options);
 

@@ -136,7 +136,7 @@ void describe_listener(Visitor& v, Listener& c, const Port& port, std::string_vi
           "Address to listen on. One that other machines can reach needs `tokens_file` or `tls.client_ca`.");
   v.field("port", c.port, port, about_port);
   v.field("threads", c.threads, whole{0, 64},
-          "Threads that serve connections; 0: one for every two cores, from one to four.");
+          "Threads that serve connections; 0: one for every two processors that the node may use, from one to four.");
   v.field("insecure", c.insecure, flag{}, insecure);
   v.field("hosts", c.hosts, host_names,
           "Further host names that requests may use for the server, where there are neither tokens nor client "
@@ -534,11 +534,12 @@ void describe(Visitor& v, cluster_config& c) {
 
 template <class Visitor>
 void describe(Visitor& v, caf_config& c) {
-  v.field("scheduler_threads", c.scheduler_threads, whole{0, 1024}, "Worker threads; 0: one per core, at least four.");
+  v.field("scheduler_threads", c.scheduler_threads, whole{0, 1024},
+          "Worker threads; 0: one for each processor that the process may use, at least four.");
   v.field("scheduler_policy", c.scheduler_policy, choice{scheduler_policies},
           "How worker threads share runnable actors.");
   v.field("aggressive_poll_attempts", c.aggressive_poll_attempts, whole{0, 1000000},
-          "How often an idle worker polls for work without a pause; 0: 8000 with eight cores or more, else 100.");
+          "How often an idle worker polls for work without a pause; 0: 8000 with eight processors or more, else 100.");
   v.field("moderate_poll_attempts", c.moderate_poll_attempts, whole{0, 1000000},
           "How often an idle worker polls for work with short sleeps, before it blocks.");
   v.field("max_throughput", c.max_throughput, whole{1, 1000000},

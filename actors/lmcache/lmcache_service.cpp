@@ -2,9 +2,9 @@
 
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
+#include "base/processors.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -54,7 +54,7 @@ lmcache_service::lmcache_service(caf::actor_system& system, const lmcache_node& 
   parts.fetch_time = options.cluster.fetch_time;
   // One client of the node looks up for all: lookups that wait for other nodes leave room for others.
   parts.asking_max = options.actors.max_requests / 4;
-  parts.lanes = std::clamp(std::thread::hardware_concurrency() / 4, 1U, 4U);
+  parts.lanes = std::clamp(usable_processors() / 4, 1U, 4U);
   server_ = spawn_actor<lmcache_server>(system, std::move(parts));
   const auto put = [inbox, server = server_](lmcache_inbox::event x) {
     if (inbox->put(std::move(x)))

@@ -1,5 +1,6 @@
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
+#include "base/processors.hpp"
 #include "connector/live/background_attach.hpp"
 #include "connector/live/engine_halves.hpp"
 #include "gpu/host_page_mover.hpp"
@@ -12,7 +13,6 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
-#include <thread>
 #include <vector>
 
 namespace troupe::connector {
@@ -31,7 +31,7 @@ std::optional<block_id> repeated(std::span<const block_id> blocks) {
 
 /// The copies of a pool are limited by memory: more threads than these take cores from the engine and gain nothing.
 std::uint32_t copy_threads_default() {
-  return std::clamp(std::thread::hardware_concurrency() / 2, 2U, 8U);
+  return std::clamp(usable_processors() / 2, 2U, 8U);
 }
 
 /// The most leases of lookups that are held at once; then the oldest is released.

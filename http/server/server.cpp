@@ -1,6 +1,7 @@
 #include "http/server/server.hpp"
 
 #include "base/descriptors.hpp"
+#include "base/processors.hpp"
 #include "base/threads.hpp"
 #include "http/server/listener.hpp"
 #include "http/server/shared_state.hpp"
@@ -25,7 +26,7 @@ namespace {
 
 /// The number from the config; by default one that leaves cores for the actors.
 std::uint32_t threads_of(const config::http_config& config) {
-  return config.threads > 0 ? config.threads : std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
+  return config.threads > 0 ? config.threads : std::clamp(usable_processors() / 2, 1U, 4U);
 }
 
 /// The config with no more connections than there are file descriptors for.

@@ -1,6 +1,7 @@
 #include "io/memory/arena_pool.hpp"
 
 #include "base/log.hpp"
+#include "base/processors.hpp"
 #include "base/threads.hpp"
 #include "io/memory/arena_name.hpp"
 
@@ -19,7 +20,7 @@ constexpr auto host_pause = std::chrono::seconds(1);
 } // namespace
 
 std::uint32_t arena_pool::default_threads() noexcept {
-  return std::clamp(std::thread::hardware_concurrency() / 4, 1U, 8U);
+  return std::clamp(usable_processors() / 4, 1U, 8U);
 }
 
 arena_pool::arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads) : memory_(std::move(memory)) {

@@ -1,3 +1,4 @@
+#include "base/processors.hpp"
 #include "base/threads.hpp"
 #include "io/tcp/memory_place.hpp"
 #include "io/tcp/tcp_memory.hpp"
@@ -8,7 +9,6 @@
 #include <cerrno>
 #include <sys/eventfd.h>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 namespace troupe::io {
@@ -92,7 +92,7 @@ private:
 std::uint32_t chosen_streams(std::uint32_t wanted) noexcept {
   if (wanted > 0)
     return std::min(wanted, streams_most);
-  return std::clamp(std::thread::hardware_concurrency() / 2, 1U, 8U);
+  return std::clamp(usable_processors() / 2, 1U, 8U);
 }
 
 result<std::shared_ptr<remote_mover>> make_tcp_mover(const tcp_mover_options& options) {

@@ -1,11 +1,16 @@
 #include "base/control_groups.hpp"
 #include "base/host_memory.hpp"
+#include "base/processors.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <sched.h>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace base_host_memory_test {
 
@@ -187,6 +192,65 @@ TEST_CASE("Limits on huge pages are parsed by size, for used and for reserved pa
 TEST_CASE("This host reports some memory", "[base]") {
   CHECK(available_memory() > 0);
   CHECK(memory_bound_of_process().bytes > 0);
+}
+
+TEST_CASE("The CPU quota of a container is that of the tightest group, in both versions", "[base]") {
+  const host x;
+  CHECK_FALSE(processor_quota_of_groups(x.root()));
+  x.put("proc/self/cgroup", "0::/pods/kv\n");
+  x.put("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
+  CHECK_FALSE(processor_quota_of_groups(x.root()));
+  x.put("sys/fs/cgroup/pods/kv/cpu.max", "max 100000\n");
+  CHECK_FALSE(processor_quota_of_groups(x.root()));
+  x.put("sys/fs/cgroup/pods/cpu.max", "400000 100000\n");
+  CHECK(processor_quota_of_groups(x.root()) == 4.0);
+  x.put("sys/fs/cgroup/pods/kv/cpu.max", "75000 50000\n");
+  CHECK(processor_quota_of_groups(x.root()) == 1.5);
+  x.put("sys/fs/cgroup/pods/cpu.max", "50000 100000\n");
+  CHECK(processor_quota_of_groups(x.root()) == 0.5);
+  x.put("sys/fs/cgroup/pods/cpu.max", "50000");
+  CHECK(processor_quota_of_groups(x.root()) == 1.5);
+
+  const host y;
+  y.put("proc/self/cgroup", "7:cpu,cpuacct:/kv\n");
+  y.put("proc/self/mountinfo", "35 31 0:32 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n");
+  y.put("sys/fs/cgroup/cpu/kv/cpu.cfs_quota_us", "-1\n");
+  y.put("sys/fs/cgroup/cpu/kv/cpu.cfs_period_us", "100000\n");
+  CHECK_FALSE(processor_quota_of_groups(y.root()));
+  y.put("sys/fs/cgroup/cpu/kv/cpu.cfs_quota_us", "250000\n");
+  CHECK(processor_quota_of_groups(y.root()) == 2.5);
+}
+
+TEST_CASE("Threads are for the processors that affinity and quota allow, and for one at least", "[base]") {
+  CHECK(usable_processors(128, std::nullopt) == 128);
+  CHECK(usable_processors(128, 1.5) == 2);
+  CHECK(usable_processors(128, 2.0) == 2);
+  CHECK(usable_processors(4, 64.0) == 4);
+  CHECK(usable_processors(4, 1e18) == 4);
+  CHECK(usable_processors(4, 0.01) == 1);
+  CHECK(usable_processors(4, 0.0) == 1);
+  CHECK(usable_processors(0, std::nullopt) == 1);
+  CHECK(usable_processors() >= 1);
+}
+
+TEST_CASE("A process that may use one processor of several counts one", "[base]") {
+  // In a child: the number is counted once, and the affinity of this process is its own affair.
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    ::sched_getaffinity(0, sizeof set, &set);
+    int first = 0;
+    while (!CPU_ISSET(first, &set))
+      ++first;
+    CPU_ZERO(&set);
+    CPU_SET(first, &set);
+    ::_exit(::sched_setaffinity(0, sizeof set, &set) == 0 && affinity_processors() == 1 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 } // namespace base_host_memory_test

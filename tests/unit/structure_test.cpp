@@ -251,6 +251,17 @@ TEST_CASE("Rules have no threads, clocks and files", "[style]") {
   }
 }
 
+TEST_CASE("Threads are sized for the processors of the process, not of the host", "[style]") {
+  if (!have_sources())
+    return;
+  std::vector<std::string> found;
+  for (const auto& [name, text] : sources())
+    if (!name.starts_with("tests/") && text.find("hardware_concurrency") != std::string::npos)
+      found.push_back(name);
+  // Those that name both numbers; processors.hpp has the reason.
+  CHECK(found == std::vector<std::string>{"base/processors.cpp", "base/processors.hpp", "cli/serve.cpp"});
+}
+
 TEST_CASE("Folders do not include one another in a circle", "[style]") {
   if (!have_sources())
     return;

@@ -4,9 +4,9 @@
 #include "actors/cluster/pages/session_rules.hpp"
 #include "actors/cluster/pages/staging_copier.hpp"
 #include "actors/cluster/pages/staging_mover.hpp"
+#include "base/processors.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace troupe::cluster {
@@ -32,7 +32,7 @@ result<opened_client> open_staging_client(caf::actor_system& system, const node_
       !fits)
     return tl::unexpected<error>(fits.error());
   const auto blocks = staging_blocks(memory_bytes, geometry.page_bytes());
-  out.copies_at_once = calls_for(std::thread::hardware_concurrency(), out.node.ranks.size());
+  out.copies_at_once = calls_for(usable_processors(), out.node.ranks.size());
   for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
     if (out.memory.size() == i)
       out.memory.push_back(std::make_shared<staging_buffer>(geometry, blocks));
