@@ -10,7 +10,9 @@ Parts: equal, sync_damaged (the result of each of vLLM's model runners for a syn
 where Troupe refuses it), tensor_parallel (over two GPUs; skipped with one), lmcache (LMCache's own connector, for
 which the node copies; skipped without LMCache), none, troupe, raw (Troupe without encoded pages), when_faster (Troupe,
 which loads pages from disk only if that is faster than computing them), SimpleCPUOffloadConnector, OffloadingConnector,
-decode; all if none is named. It runs in an environment with vLLM for GPUs. Exits with 1 if an output is wrong.
+peer and peer_clear (an engine at one node whose pages another node of the cluster has, over the loopback interface,
+encrypted and in the clear), decode; all if none is named. It runs in an environment with vLLM for GPUs. Exits with 1 if
+an output is wrong.
 """
 
 import argparse
@@ -28,7 +30,7 @@ sys.path.insert(0, str(HERE))
 # vLLM's own connectors to memory of the host.
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
 PARTS = ("equal", "sync_damaged", "tensor_parallel", "lmcache", "none", "troupe", "raw", "when_faster", *PEERS,
-         "decode")
+         "peer", "peer_clear", "decode")
 # The geometry of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
@@ -236,6 +238,61 @@ def times_of(one, lengths, repeat, again):
     return rows
 
 
+def nodes_of_a_cluster(one, memory, encrypt):
+    """Two nodes with memory only, each on a host of its own as far as the other one knows."""
+    made = [one.node(f"{one.current}-{which}", memory=memory, disk="0 B") for which in ("first", "second")]
+    seeds = [{"host": "127.0.0.1", "port": each.port} for each in made]
+    for each, which in zip(made, ("first", "second")):
+        each.configure({"node_name": which, "remote.enabled": True, "remote.encrypt": encrypt,
+                        "attach.always_remote": True, "cluster.name": "hosts", "cluster.seeds": seeds,
+                        "cluster.hello_interval": "300 ms", "cluster.fetch_time": "30 s"})
+        each.start()
+    return made
+
+
+def saved_at(one, lengths, repeat):
+    """Computes prompts, which are saved."""
+    watch = stopwatch(one, 5)
+    for tokens in lengths:
+        for _ in range(repeat):
+            watch.first_token(watch.prompt(tokens))
+    watch.settle()
+
+
+def found_at(one, lengths, repeat):
+    """Per length: the first token where another node has all pages, and where this one has them from then on."""
+    watch = stopwatch(one, 5)
+    prompts = {tokens: [watch.prompt(tokens) for _ in range(repeat)] for tokens in lengths}
+    # The engine attaches, and its node finds the peer; neither belongs to a request.
+    watch.first_token(watch.prompt(3000))
+    watch.settle()
+    one.say("ready")
+    one.wait()
+    rows = {}
+    for tokens in lengths:
+        rows[tokens] = {"peer": [], "own": []}
+        for prompt in prompts[tokens]:
+            for column in ("peer", "own"):
+                watch.forget()
+                rows[tokens][column].append(watch.first_token(prompt))
+    return rows
+
+
+def times_with_a_peer(one, lengths, repeat, memory, options, encrypt):
+    from experiments import require
+
+    first, second = nodes_of_a_cluster(one, memory, encrypt)
+    one.start(lambda e: saved_at(e, lengths, repeat), one.connector(first), **options).result()
+    run = one.start(lambda e: found_at(e, lengths, repeat), one.connector(second), **options)
+    run.hear()
+    time.sleep(3)  # several hellos, and an attachment
+    run.say("go on")
+    print_times("cluster, " + ("encrypted" if encrypt else "in the clear"), run.result())
+    moved = sum(value for name, value in second.samples().items() if name.startswith("troupe_peer_pages_total"))
+    require(moved > 0, "no page came from the other node")
+    print(f"  {moved:.0f} pages moved", flush=True)
+
+
 def decode_rates(one, connector, options):
     """Room for all generating requests, and for three of sixteen documents. Saves and loads take place while other
     requests are generated; without a connector documents are computed twice."""
@@ -337,6 +394,8 @@ def main():
                 outputs_of_two_gpus_are_equal(one)
             elif part == "lmcache":
                 outputs_with_lmcache_are_equal(one)
+            elif part in ("peer", "peer_clear"):
+                times_with_a_peer(one, lengths, arguments.repeat, arguments.memory, options, part == "peer")
             elif part == "decode":
                 all_decode_rates(one, arguments.memory, options)
             else:
