@@ -240,7 +240,8 @@ def times_of(one, lengths, repeat, again):
 
 def nodes_of_a_cluster(one, memory, encrypt):
     """Two nodes with memory only, each on a host of its own as far as the other one knows."""
-    made = [one.node(f"{one.current}-{which}", memory=memory, disk="0 B") for which in ("first", "second")]
+    made = [one.node(f"{one.current}-{which}", memory=memory, disk="0 B", durability="relaxed")
+            for which in ("first", "second")]
     seeds = [{"host": "127.0.0.1", "port": each.port} for each in made]
     for each, which in zip(made, ("first", "second")):
         each.configure({"node_name": which, "remote.enabled": True, "remote.encrypt": encrypt,
