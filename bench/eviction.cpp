@@ -3,9 +3,7 @@
 // --concurrency 1` plays it. It is compared with plain implementations of LRU and S3-FIFO, and with the optimum. It
 // also measures the nodes of a cluster in turn, world sizes, and the cost of a key.
 
-#include "actors/node/eviction/lru_policy.hpp"
-#include "actors/node/eviction/reuse_policy.hpp"
-#include "actors/node/eviction/s3_fifo_policy.hpp"
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "config/node_config.hpp"
 #include "offline/played_cache.hpp"
 #include "offline/played_cluster.hpp"
@@ -121,18 +119,7 @@ double plain_s3_fifo(const numbered_trace& what, std::uint64_t capacity) {
 
 // -- the real rules ---------------------------------------------------------------------------------------------------
 
-struct policy {
-  const char* name;
-  eviction_factory make;
-};
-
-constexpr policy policies[] = {
-    {"lru", make_lru_policy},
-    {"s3-fifo", make_s3_fifo_policy},
-    {"reuse", make_reuse_policy},
-};
-
-double shipped(const numbered_trace& what, std::uint64_t capacity, std::uint32_t shards, const policy& how,
+double shipped(const numbered_trace& what, std::uint64_t capacity, std::uint32_t shards, const named_policy& how,
                bool watermarks) {
   const config::storage_config defaults;
   offline::played_cache played(
@@ -254,7 +241,7 @@ double in_turn(const numbered_trace& what, std::uint64_t capacity, std::size_t n
 // -- the cost of a key ------------------------------------------------------------------------------------------------
 
 /// ns for each key that is inserted, touched, and proposed and evicted; batches of 32 entries.
-std::array<double, 3> costs(const policy& how, std::uint32_t entries) {
+std::array<double, 3> costs(const named_policy& how, std::uint32_t entries) {
   constexpr std::uint32_t batch = 32;
   std::vector<std::uint64_t> hashes(entries);
   std::mt19937_64 random(7);
@@ -328,7 +315,7 @@ void print_table(const numbered_trace& what, bool peers) {
     print_row("plain s3-fifo", [&](auto capacity) { return plain_s3_fifo(what, capacity); });
     print_row("knowing the future", [&](auto capacity) { return what.share(offline::optimal_hits(what, capacity)); });
   }
-  for (const auto& x : policies)
+  for (const auto& x : eviction_policies)
     for (const std::uint32_t shards : {1U, 4U}) {
       const auto name = std::string(x.name) + (shards == 1 ? ", 1 shard" : ", 4 shards");
       print_row(name.c_str(), [&](auto capacity) { return shipped(what, capacity, shards, x, true); });
@@ -374,9 +361,9 @@ int main(int argc, char** argv) {
   std::printf(
       "\nns of the policy per key, batches of 32, hashes in an array: inserted, touched, proposed and evicted\n");
   for (const std::uint32_t entries : {10'000U, 1'000'000U})
-    for (const auto& x : policies) {
+    for (const auto& x : eviction_policies) {
       const auto [inserted, touched, evicted] = costs(x, entries);
-      std::printf("%9u entries, %-8s %7.1f %7.1f %7.1f\n", entries, x.name, inserted, touched, evicted);
+      std::printf("%9u entries, %-8s %7.1f %7.1f %7.1f\n", entries, x.name.data(), inserted, touched, evicted);
     }
   return equal ? 0 : 1;
 }

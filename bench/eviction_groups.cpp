@@ -3,7 +3,7 @@
 // shards, allocators and hits, and without actors, one request at a time. Every request saves a page in each group
 // where there is none, in the order in which a prefill fills them.
 
-#include "actors/node/registry/registry_options.hpp"
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "config/node_config.hpp"
 #include "connector/groups/page_group.hpp"
 #include "offline/played_cache.hpp"

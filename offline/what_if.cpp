@@ -1,5 +1,6 @@
 #include "offline/what_if.hpp"
 
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "config/schema.hpp"
 #include "offline/played_cache.hpp"
 #include "workload/replay/keys.hpp"
@@ -94,6 +95,13 @@ numbered_trace number_trace(const replay::trace& what) {
     }
     out.blocks += numbered.size();
   }
+  return out;
+}
+
+std::vector<std::string> every_policy() {
+  std::vector<std::string> out;
+  for (const auto& x : eviction_policies)
+    out.emplace_back(x.name);
   return out;
 }
 

@@ -35,11 +35,14 @@ numbered_trace number_trace(const replay::trace& what);
 /// evicted first, and of one request its last block, since kept blocks are useful only up to the first gap.
 std::uint64_t optimal_hits(const numbered_trace& what, std::uint64_t capacity);
 
+/// The names of all that `registry.eviction` may be.
+std::vector<std::string> every_policy();
+
 struct what_if_options {
   /// In blocks, each with a page on every rank. Empty: powers of two up to the trace's need.
   std::vector<std::uint64_t> capacities;
   /// The names of `registry.eviction`.
-  std::vector<std::string> policies{"lru", "s3-fifo", "reuse"};
+  std::vector<std::string> policies = every_policy();
   std::uint32_t shards = 1;
   /// The world size. A capacity is that of each rank.
   std::uint32_t ranks = 1;

@@ -1,6 +1,7 @@
 #include "tests/simulation/server.hpp"
 
 #include "actors/node/allocator/allocator.hpp"
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "actors/node/io_worker/io_worker.hpp"
 #include "actors/node/memory/memory_broker.hpp"
 #include "actors/node/reception/reception.hpp"
@@ -114,8 +115,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   io.write_retry = p.memory.write_retry;
   io.second_hit = p.memory.second_hit;
   // Not drawn, so that the worlds of a seed stay as they were.
-  constexpr std::array policies{"lru", "s3-fifo", "reuse"};
-  io.eviction = eviction_named(policies[p.slots % policies.size()]);
+  io.eviction = eviction_policies[p.slots % eviction_policies.size()].make;
   io.commit_time = p.memory.commit_time;
   io.prefetch_pages_max = p.memory.prefetch_pages;
   io.prefetch_reads_max = p.memory.prefetch_reads_max;

@@ -1,9 +1,7 @@
 // The requirements of every eviction policy, whatever its order. They are tested on the shipped policies and on one
 // with a hand, with ghosts, and with hashes of keys. A whole shard is tested with the latter.
 
-#include "actors/node/eviction/lru_policy.hpp"
-#include "actors/node/eviction/reuse_policy.hpp"
-#include "actors/node/eviction/s3_fifo_policy.hpp"
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 #include "tests/unit/sieve_policy.hpp"
@@ -22,7 +20,18 @@ namespace {
 
 using entries_t = std::vector<entry_index>;
 
-constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy, make_sieve_policy};
+std::vector<eviction_factory> shipped_policies() {
+  std::vector<eviction_factory> out;
+  for (const auto& x : eviction_policies)
+    out.push_back(x.make);
+  return out;
+}
+
+std::vector<eviction_factory> all_policies() {
+  auto out = shipped_policies();
+  out.push_back(make_sieve_policy);
+  return out;
+}
 
 /// Key n has entry n.
 std::unique_ptr<eviction_policy> made(eviction_factory factory) {
@@ -51,7 +60,7 @@ entries_t up_to(entry_index n) {
 } // namespace
 
 TEST_CASE("a policy tracks each entry from its first page to its last and proposes no other", "[registry]") {
-  const auto policy = made(policies[GENERATE(range(0, 4))]);
+  const auto policy = made(GENERATE(from_range(all_policies())));
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -89,7 +98,7 @@ TEST_CASE("a policy tracks each entry from its first page to its last and propos
 }
 
 TEST_CASE("a policy proposes all entries once before it repeats a kept one", "[registry]") {
-  const auto policy = made(policies[GENERATE(range(0, 4))]);
+  const auto policy = made(GENERATE(from_range(all_policies())));
   const auto at_once = GENERATE(std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{1000});
   policy->inserted(up_to(100));
   policy->touched(entries_t{3, 50, 51, 52, 99}, {});
@@ -107,7 +116,7 @@ TEST_CASE("a policy proposes all entries once before it repeats a kept one", "[r
 }
 
 TEST_CASE("a policy proposes all entries in the end", "[registry]") {
-  const auto policy = made(policies[GENERATE(range(0, 4))]);
+  const auto policy = made(GENERATE(from_range(all_policies())));
   policy->inserted(up_to(100));
   policy->touched(up_to(100), {});
   for (std::size_t left = 100; left > 0;) {
@@ -122,7 +131,7 @@ TEST_CASE("a policy proposes all entries in the end", "[registry]") {
 }
 
 TEST_CASE("a policy proposes a freed entry that was kept first", "[registry]") {
-  const auto policy = made(policies[GENERATE(range(0, 4))]);
+  const auto policy = made(GENERATE(from_range(all_policies())));
   policy->inserted(up_to(100));
   const auto stem = proposed(*policy, 1).front();
   policy->kept(stem);
@@ -139,7 +148,7 @@ TEST_CASE("a policy proposes a freed entry that was kept first", "[registry]") {
 TEST_CASE("a policy proposes evict-first entries before others, from the last one on, until they are touched",
           "[registry]") {
   // A policy with a hand shows how little a policy needs to know of it.
-  const auto policy = made(policies[GENERATE(range(0, 3))]);
+  const auto policy = made(GENERATE(from_range(shipped_policies())));
   policy->inserted(up_to(100));
   policy->touched(entries_t{40, 41, 42, 43}, {});
   policy->marked_evict_first(entries_t{40, 41, 42, 43});

@@ -1,8 +1,7 @@
-#include "actors/node/eviction/lru_policy.hpp"
-#include "actors/node/eviction/reuse_policy.hpp"
-#include "actors/node/eviction/s3_fifo_policy.hpp"
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "actors/node/registry/registry_options.hpp"
 #include "config/node_config.hpp"
+#include "config/schema.hpp"
 #include "tests/catch.hpp"
 
 namespace registry_options_test {
@@ -81,6 +80,15 @@ TEST_CASE("io workers are notified of leases where there may be slabs, whichever
   CHECK(options_for_shard(config, 0).tells_workers);
   config.memory.write_back = "never";
   CHECK_FALSE(options_for_shard(config, 0).tells_workers);
+}
+
+TEST_CASE("every eviction policy has a name in the config, and every name a policy", "[registry]") {
+  std::vector<std::string_view> names;
+  for (const auto& x : eviction_policies)
+    names.push_back(x.name);
+  CHECK(std::ranges::equal(names, config::evictions));
+  for (const auto& x : eviction_policies)
+    CHECK(eviction_named(x.name) == x.make);
 }
 
 } // namespace registry_options_test

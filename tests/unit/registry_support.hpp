@@ -1,8 +1,6 @@
 #pragma once
 
-#include "actors/node/eviction/lru_policy.hpp"
-#include "actors/node/eviction/reuse_policy.hpp"
-#include "actors/node/eviction/s3_fifo_policy.hpp"
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "actors/node/registry/registry_state.hpp"
 #include "tests/catch.hpp"
 
@@ -66,7 +64,12 @@ inline std::vector<errc> codes(const packed<location>& locations) {
 }
 
 /// Each policy that a registry can have.
-inline constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy};
+inline std::vector<eviction_factory> policies() {
+  std::vector<eviction_factory> out;
+  for (const auto& x : eviction_policies)
+    out.push_back(x.make);
+  return out;
+}
 
 inline registry_options options_with(eviction_factory policy, std::uint32_t shard_count = 1) {
   registry_options out;

@@ -1,6 +1,6 @@
 #include "actors/node/namespaces/rank_parts.hpp"
 
-#include "actors/node/registry/registry_options.hpp"
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "actors/support/io_engine_options.hpp"
 #include "base/log.hpp"
 #include "config/memory_rules.hpp"
@@ -106,8 +106,11 @@ void keep_in_memory(rank_parts& out) {
   rules.slots = frames_max(*out.worker);
   out.slots = rules.slots;
   out.incarnation = fresh_incarnation();
-  log::get("node")->info("namespace '{}' rank {}: in memory only, {} pages of {} bytes at most",
-                         out.worker->name.namespace_name, out.rank, rules.slots, rules.slot_bytes);
+  const auto& arena = out.worker->extents->info();
+  const auto whole = arena.bytes / arena.extent_bytes * (arena.extent_bytes / rules.slot_bytes);
+  log::get("node")->info("rank opened: namespace '{}' rank {}, in memory only, at most {} pages of {} bytes{}",
+                         out.worker->name.namespace_name, out.rank, whole, rules.slot_bytes,
+                         rules.slots > whole ? ", " + std::to_string(rules.slots) + " if all can be encoded" : "");
 }
 
 /// The growth of a file, allowed only while this node may write it.
@@ -203,9 +206,9 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   if (!notified)
     return tl::unexpected<error>(notified.error());
   out.slab = std::move(*notified);
-  logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.namespace_name, out.rank,
-               out.growth ? std::to_string(out.growth->slots()) + " of " : "", traits.slots, traits.slot_bytes,
-               traits.place, (*store)->describe());
+  const auto first = out.growth ? std::to_string(out.growth->slots()) + " of at most " : std::string();
+  logger->info("slab opened: namespace '{}' rank {}, {}{} slots of {} bytes in {}, {}", parts.name.namespace_name,
+               out.rank, first, traits.slots, traits.slot_bytes, traits.place, (*store)->describe());
   rules.write_through = options.registry.durability == "strict";
   // A page whose save is answered only when it is on the disk needs a place there.
   // All ranks need a page of a key, so each has its part of the memory, and of the disk if their files grow.

@@ -1,21 +1,12 @@
 #include "actors/node/registry/registry_options.hpp"
 
-#include "actors/node/eviction/lru_policy.hpp"
-#include "actors/node/eviction/reuse_policy.hpp"
-#include "actors/node/eviction/s3_fifo_policy.hpp"
+#include "actors/node/eviction/eviction_policies.hpp"
 #include "config/node_config.hpp"
 
 #include <algorithm>
 #include <chrono>
-#include <string_view>
 
 namespace troupe {
-
-eviction_factory eviction_named(std::string_view name) {
-  if (name == "lru")
-    return make_lru_policy;
-  return name == "s3-fifo" ? make_s3_fifo_policy : make_reuse_policy;
-}
 
 registry_options options_for_shard(const config::node_config& config, std::uint32_t shard) {
   const auto& wanted = config.registry;

@@ -97,9 +97,6 @@ struct registry_options {
   std::shared_ptr<events::feed> events{};
 };
 
-/// The policy with this name in the config; the default policy for an unknown name.
-eviction_factory eviction_named(std::string_view name);
-
 /// Options of one shard of a node with this config. The caller adds what the shards share: a store, their memory
 /// budget, a hash seed.
 registry_options options_for_shard(const config::node_config& config, std::uint32_t shard);
