@@ -142,7 +142,8 @@ int check_config(const check_config_options& options) {
     return exit_usage;
   }
   auto notices = notices_of_ports(*loaded);
-  for (const auto& notice : {config::notice_of_unusable_memory(*loaded), notice_of_disk(*loaded)})
+  for (const auto& notice :
+       {config::notice_of_unusable_memory(*loaded), config::notice_of_client_bytes(*loaded), notice_of_disk(*loaded)})
     if (notice)
       notices.push_back(*notice);
   for (const auto& x : notices)

@@ -201,7 +201,7 @@ CLI::App* add_replay(CLI::App& app, replay_options& options) {
   command->add_flag("--json", options.json, "Print the report as one JSON object");
   command->add_flag("--quiet", options.quiet, "No progress on stderr");
   add_overrides(*command, options.overrides);
-  command->footer("Without --config and --attach, a node of its own runs below a temporary directory beside the "
+  command->footer("Without --config and --attach, a node of its own runs below a temporary directory in the "
                   "working directory (or data_dir, with --set) and is removed afterwards.");
   return command;
 }

@@ -204,8 +204,6 @@ std::string say_opened(const served_node& x, const config::node_config& options)
   const auto& opened = x.node->services().opened;
   auto out = size_text(options.memory.bytes) + " for pages in " + opened.memory();
   out += "; slabs: " + (opened.slabs.empty() ? std::string("none, pages are in memory only") : opened.slabs);
-  if (options.storage.disk_bytes > 0)
-    out += ", and " + size_text(options.storage.disk_bytes) + " for namespaces that clients make";
   out += "; durability: " + options.registry.durability + "; attach at ";
   out += x.listeners.socket.empty() ? "no socket" : x.listeners.socket.string();
   if (x.listeners.port)

@@ -95,6 +95,22 @@ page_room room_for_pages(const node_config& config) {
   return out;
 }
 
+std::uint64_t memory_of_client(const node_config& config) noexcept {
+  return std::min(config.memory.client_bytes, config.memory.bytes / 4);
+}
+
+std::optional<problem> notice_of_client_bytes(const node_config& config) {
+  const auto wanted = config.memory.client_bytes;
+  const auto most = memory_of_client(config);
+  // The default is more than a quarter of a small node, and no decision of its operator.
+  if (wanted <= most || wanted == memory_config{}.client_bytes)
+    return std::nullopt;
+  return problem{"memory.client_bytes",
+                 "is " + size_text(wanted) + ", and one client uses at most a quarter of memory.bytes, " +
+                     size_text(most) + ": raise memory.bytes, or lower it",
+                 {}};
+}
+
 std::optional<problem> notice_of_unusable_memory(const node_config& config) {
   const auto room = room_for_pages(config);
   const auto unusable = room.unusable_bytes();

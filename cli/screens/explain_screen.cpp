@@ -77,7 +77,12 @@ std::string explain_screen(const nlohmann::json& x, std::size_t columns) {
   }
   const auto& lookups = list_at(x, {"lookups"});
   if (lookups.empty())
-    add_lines(out, "No such lookup since the node started, or among the last ones that it keeps.", 0, columns);
+    add_lines(
+        out,
+        "No such lookup since the node started, or among the last ones that it keeps. If engines should have asked: "
+        "`troupe status` lists those that are attached, and docs/troubleshooting.md says why one is not. Lookups of "
+        "SGLang and of HF3FS's clients are not kept.",
+        0, columns);
   // The newest last, as in a log.
   for (auto i = lookups.rbegin(); i != lookups.rend(); ++i) {
     const auto client = text_at(*i, {"client"});

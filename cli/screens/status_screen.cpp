@@ -77,9 +77,13 @@ void add_warnings(screen& to, const json& x) {
 void add_last_minute(screen& to, const json& x) {
   const auto& m = x.at("last_minute");
   to.add("");
+  // Latencies come with the next sample: none of a lookup is as quick as 0.
+  const auto latency = [&m](const char* name) {
+    const auto found = number_at(m, {name});
+    return found > 0 ? micros_text(found) : std::string("-");
+  };
   to.add("last minute", "hit ratio " + percent_text(ratio_of(m)) + ", " + per_second(m, "lookups") + " lookups, p50 " +
-                            micros_text(number_at(m, {"lookup_p50_us"})) + ", p99 " +
-                            micros_text(number_at(m, {"lookup_p99_us"})));
+                            latency("lookup_p50_us") + ", p99 " + latency("lookup_p99_us"));
   const auto memory = number_at(m, {"memory_pages"});
   const auto loaded = memory + number_at(m, {"disk_pages"});
   const auto tier = loaded > 0 ? " (" + percent_text(memory / loaded) + " from memory)" : std::string();

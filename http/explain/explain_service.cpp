@@ -89,8 +89,9 @@ result<void> explain_service::collect(answer& to, const question& wanted) const 
     if (owners.empty() && to.who->is_limited())
       owners.push_back(0);
     if (owners.empty())
-      return fail(errc::not_found,
-                  "no client \"" + wanted.client + "\" has attached lately; /v1/status lists those that are attached");
+      return fail(errc::not_found, "no client \"" + wanted.client +
+                                       "\" is attached, or was among the last ones that left; `troupe status` "
+                                       "and /v1/status list those that are attached");
     filter.owners = owners;
   }
   to.now = unix_clock::read();

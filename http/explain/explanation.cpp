@@ -124,7 +124,7 @@ verdict never_saved(const missing_key& x) {
                                    "\", whose identity differs in " + list_of(other.differs)};
   }
   if (x.since_start)
-    return {"never_saved", "never saved since the node started, " + before(x, x.events_since)};
+    return {"never_saved", "never saved since the node started (" + before(x, x.events_since) + ")"};
   return {"never_saved", "never saved, or removed more than " + before(x, x.events_since) +
                              ": older removals are not kept (registry.explain_lookups)"};
 }

@@ -88,6 +88,17 @@ TEST_CASE("Slots for client-created namespaces count with the disk space for the
   CHECK_FALSE(notice_of_unusable_memory(alone));
 }
 
+TEST_CASE("A limit for one client beyond a quarter of the memory is reported, unless it is the default",
+          "[config][memory]") {
+  const auto notice = [](const overrides& wanted) { return notice_of_client_bytes(good(small_config, wanted)); };
+  CHECK_FALSE(notice({"memory.bytes=8 GiB", "memory.client_bytes=2 GiB"}));
+  CHECK_FALSE(notice({"memory.bytes=64 MiB", "memory.client_bytes=1 GiB"}));
+  const auto found = notice({"memory.bytes=4 GiB", "memory.client_bytes=2 GiB"});
+  REQUIRE(found);
+  CHECK(found->path == "memory.client_bytes");
+  CHECK(contains(found->text, "1 GiB"));
+}
+
 TEST_CASE("Unusable memory is reported where it exceeds a tenth", "[config][memory]") {
   CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"registry.durability=strict", "memory.bytes=4 MiB"})));
   CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"registry.durability=strict", "memory.bytes=12 MiB"})));

@@ -170,7 +170,7 @@ TEST_CASE("each event has its reason, with its time and its rank", "[explain]") 
 TEST_CASE("a key without an event was never saved, or so long ago that it is not known", "[explain]") {
   auto x = absent();
   CHECK(why_missing(x).reason == "never_saved");
-  CHECK(why_missing(x).text == "never saved since the node started, 60 s before the lookup");
+  CHECK(why_missing(x).text == "never saved since the node started (60 s before the lookup)");
   x.since_start = false;
   CHECK(says(why_missing(x), "or removed more than 60 s before the lookup"));
   x.complete_now = true;

@@ -124,7 +124,7 @@ void namespace_making::notified(order_number number, std::span<const error> outc
     x.state = phase::served;
     outbox_.emplace_back(served{id, x.spec.name, true});
     outbox_.emplace_back(note{"namespace made: '" + x.spec.name + "', with " + std::to_string(x.spec.world_size) +
-                              " ranks, for an attaching client"});
+                              (x.spec.world_size == 1 ? " rank" : " ranks") + ", for an attaching client"});
     return end(id, x, all_well);
   case phase::removing:
     if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {

@@ -138,7 +138,8 @@ public:
   }
 
   void on_progress(std::uint64_t pages_read, std::uint64_t expected) override {
-    log::get("node")->info("restoring the index: {} of about {} pages", pages_read, expected);
+    if (expected > 0)
+      log::get("node")->info("restoring the index: {} of about {} pages", pages_read, expected);
   }
 
   /// Ends the restore after all pages: unclaimed slots are free, untrusted records are erased from the store, and
@@ -180,7 +181,7 @@ private:
 
   void report(const restore_report& sum) const {
     const auto logger = log::get("node");
-    logger->info("the index has {} pages of {} keys", sum.pages, sum.keys);
+    logger->info("index restored: {} pages of {} keys", sum.pages, sum.keys);
     if (const auto n = plan_.left_aside(); n > 0)
       logger->warn("{} stored pages dropped: the index is not the one that the last run on this data_dir kept, so "
                    "their slots may have been written since",

@@ -419,14 +419,15 @@ void node::answer_drains() {
 
 void node::log_statistics(const node_stats& stats) const {
   const auto logger = log::get("node");
-  logger->info("{} clients, {} keys ({} complete), {} leases, {} reservations, {} evicted", stats.clients,
+  logger->info("statistics: {} clients, {} keys ({} complete), {} leases, {} reservations, {} evicted", stats.clients,
                stats.registry.keys, stats.registry.complete_keys, stats.registry.leases, stats.registry.reservations,
                stats.registry.evicted_keys);
   for (const auto& x : stats.ranks)
-    logger->info("namespace '{}' rank {}: {} slots free, {} reserved, {} live, {} quarantined, of {}; read {} and "
-                 "wrote {} pages, {} failed",
-                 x.namespace_name, x.rank, x.slots.free, x.slots.reserved, x.slots.live, x.slots.quarantined,
-                 x.slots.total, x.io.read_pages, x.io.written_pages, x.io.failed);
+    logger->info(
+        "statistics: namespace '{}' rank {}, {} slots free, {} reserved, {} live, {} quarantined, of {}; read {} and "
+        "wrote {} pages, {} failed",
+        x.namespace_name, x.rank, x.slots.free, x.slots.reserved, x.slots.live, x.slots.quarantined, x.slots.total,
+        x.io.read_pages, x.io.written_pages, x.io.failed);
 }
 
 void node::on_exit() {

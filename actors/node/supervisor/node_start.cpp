@@ -122,6 +122,10 @@ opened_parts opened_of(const std::shared_ptr<io::arena_pool>& pool, const config
   }
   for (const auto& [how, count] : kinds)
     out.slabs += (out.slabs.empty() ? "" : "; ") + std::to_string(count) + (count == 1 ? " file " : " files ") + how;
+  // Their files are opened when an engine attaches.
+  if (const auto made = options.storage.disk_bytes; made > 0)
+    out.slabs += (out.slabs.empty() ? "" : ", and ") + std::to_string(made / config::mebibyte) +
+                 " MiB for namespaces that clients make";
   return out;
 }
 

@@ -38,7 +38,8 @@ namespace troupe {
 struct opened_parts {
   /// The kind of memory of the arena, and whether it is locked, as of now. Thread-safe.
   std::function<std::string()> memory;
-  /// The number of slab files of the config, and how they are read and written; empty if there are none.
+  /// The number of slab files of the config, and how they are read and written, and the bytes for namespaces that
+  /// clients make; empty if there are neither.
   std::string slabs;
   /// Set if some slab files go through the page cache although the config asks for direct I/O; or are used without
   /// io_uring although the config leaves the choice to the node.

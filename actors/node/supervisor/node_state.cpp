@@ -23,8 +23,8 @@ result<std::size_t> node_state::namespace_named(const std::string& name) const {
     if (x.state == namespace_entry::phase::open)
       known.append(known.empty() ? "" : ", ").append(x.spec.name);
   if (known.empty())
-    return fail(errc::unknown_namespace, "this node has no namespaces yet; attach with a complete identity to "
-                                         "create one");
+    return fail(errc::unknown_namespace, "this node has no namespaces yet: an engine that attaches creates its "
+                                         "own, and `troupe replay --make-namespace FILE` one from a file");
   return fail(errc::unknown_namespace, "no namespace '" + name + "' on this node; it has: " + known);
 }
 
