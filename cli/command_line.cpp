@@ -258,7 +258,10 @@ CLI::App* add_explain(CLI::App& app, explain_options& options) {
   add_node_access(*command, options.node);
   command->add_option("--client", options.client, "Lookups of the client with this name, or owner id as in the log")
       ->type_name("NAME");
-  command->add_option("--request", options.request, "The lookup with this id, as in an earlier answer")
+  command
+      ->add_option("--request", options.request,
+                   "The lookups of the request with this id of the engine, or its beginning; or one lookup, by its id "
+                   "in an earlier answer")
       ->type_name("ID");
   command->add_option("--namespace", options.namespace_name, "Lookups in the namespace with this name")
       ->type_name("NAME");

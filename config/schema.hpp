@@ -383,7 +383,7 @@ void describe(Visitor& v, registry_config& c) {
           "Keys of the last lookups that are recorded as a trace, requests.jsonl in data_dir. It contains no keys, "
           "only which of them are equal; 0: none.");
   v.field("explain_lookups", c.explain_lookups, whole{0, 65536},
-          "The last lookups that `troupe explain` explains, with the last 64 times as many removed keys; about 1.2 kB "
+          "The last lookups that `troupe explain` explains, with the last 64 times as many removed keys; about 1.3 kB "
           "of memory each. 0: none.");
   v.field("max_lease_keys", c.max_lease_keys, whole{1, 1048576}, "Keys of one lease, in each shard; more are refused.");
   v.field("max_reserved_pages", c.max_reserved_pages, whole{1, 16777216},

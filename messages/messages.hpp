@@ -31,7 +31,8 @@ typename Inspector::result_type inspect(Inspector& f, packed<T>& x) {
   }
 
 TROUPE_INSPECT(lease_bounds, x.leases, x.share, x.readers_share)
-TROUPE_INSPECT(match_request, x.ns, x.lease, x.lease_for, x.keys, x.bounds, x.report_on_disk, x.by_peer, x.each)
+TROUPE_INSPECT(match_request, x.ns, x.lease, x.lease_for, x.keys, x.bounds, x.report_on_disk, x.by_peer, x.each,
+               x.request)
 TROUPE_INSPECT(match_reply, x.matched, x.uses, x.on_disk, x.found)
 TROUPE_INSPECT(locate_request, x.ns, x.rank, x.lease, x.lease_for, x.keys, x.bounds, x.report_in_slab)
 TROUPE_INSPECT(locate_reply, x.locations, x.in_slab)
@@ -109,7 +110,7 @@ TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.ns, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)
 TROUPE_INSPECT(io_completions, x.records)
 TROUPE_INSPECT(peer_step, x.what, x.search, x.parents, x.waited)
-TROUPE_INSPECT(lookup_task, x.keys, x.lease_for, x.report_on_disk, x.each, x.peers)
+TROUPE_INSPECT(lookup_task, x.keys, x.lease_for, x.report_on_disk, x.each, x.peers, x.request)
 TROUPE_INSPECT(lookup_result, x.matched, x.lease, x.on_disk, x.lease_for, x.found, x.search, x.has_peers)
 TROUPE_INSPECT(transfer_task, x.keys, x.blocks, x.parent, x.deadline, x.tag, x.ready_event, x.origin, x.chained)
 TROUPE_INSPECT(transfer_timing, x.registry, x.copy, x.move, x.io, x.finish, x.window_wait)

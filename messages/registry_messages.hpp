@@ -50,6 +50,8 @@ struct match_request {
   /// the caller decides later which of them it uses, this does not count as use, and io workers prepare nothing:
   /// `release_request::retained` does both.
   bool each = false;
+  /// The engine's name for its request, for `troupe explain`; the node keeps the first bytes (`request_name`).
+  std::string request = {};
 };
 
 /// The number of leading keys of the request that are complete and now leased; with `each`, of all complete ones.

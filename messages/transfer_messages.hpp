@@ -48,6 +48,8 @@ struct lookup_task {
   bool each = false;
   /// With `each`.
   peer_step peers{};
+  /// As in `match_request`.
+  std::string request = {};
 };
 
 /// The leading `matched` keys, or with `each` those that are marked in `found`, are complete and held by `lease` until

@@ -56,6 +56,7 @@ void lmcache_server::look_up(const request_ptr& x) {
     how.lease_for = std::min<duration>(node.limits.lease, lease_time);
     how.has_peers = node.cluster != nullptr;
     how.peers_limit = parts_.fetch_time + fetch_grace;
+    how.request = x->chunks.request;
     run->finders.push_back({id, ns.node, how.lease_for, transfer::prefix_fetch(how, std::move(keys))});
   }
   lookups_.emplace(run->lookup, run);

@@ -28,6 +28,7 @@ void prefix_fetch::send_match(std::size_t index) {
   const auto& p = parts_[index];
   match out{index, p.shard, {how_.ns, lease_, how_.lease_for, {}}};
   out.request.report_on_disk = how_.report_on_disk;
+  out.request.request = how_.request;
   out.request.keys.items.reserve(p.positions.size());
   for (const auto i : p.positions)
     out.request.keys.items.push_back(keys_[i]);

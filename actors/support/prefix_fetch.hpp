@@ -40,6 +40,8 @@ public:
     /// The lookup ends at `deadline` at the latest, and no later than `peers_limit` after peers were first asked.
     timestamp deadline = timestamp::max();
     duration peers_limit = duration::max();
+    /// As in `match_request`.
+    std::string request{};
   };
 
   /// Match the keys of one part. Answered by `on_match`, with the part.

@@ -87,8 +87,11 @@ std::string explain_screen(const nlohmann::json& x, std::size_t columns) {
   for (auto i = lookups.rbegin(); i != lookups.rend(); ++i) {
     const auto client = text_at(*i, {"client"});
     out += clock_text(whole_at(*i, {"at_ms"})) + " ";
-    auto front = (client.empty() ? "a client" : client) + " in " + text_at(*i, {"namespace"}) + " " + found_text(*i) +
-                 "  [" + text_at(*i, {"id"}) + "]";
+    const auto request = text_at(*i, {"request"});
+    auto front = client.empty() ? "a client" : client;
+    if (!request.empty())
+      front += ", request " + request + ",";
+    front += " in " + text_at(*i, {"namespace"}) + " " + found_text(*i) + "  [" + text_at(*i, {"id"}) + "]";
     const auto lines = wrapped(front, columns - reason_indent);
     for (std::size_t n = 0; n < lines.size(); ++n)
       out.append(n == 0 ? 0 : reason_indent, ' ').append(lines[n]).append("\n");

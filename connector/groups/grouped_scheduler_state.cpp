@@ -63,6 +63,7 @@ bool grouped_scheduler_state::may_add(std::size_t count) const noexcept {
 void grouped_scheduler_state::submit(grouped_request& x, std::uint32_t group, lookup_task work) {
   lookups_.emplace(++last_lookup_, open_lookup{x.session(), group});
   ++x.search().waiting;
+  work.request = x.name();
   outbox_.emplace_back(lookup_submit{last_lookup_, std::move(work), group});
 }
 

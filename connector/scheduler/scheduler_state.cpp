@@ -97,6 +97,7 @@ void scheduler_state::ask(request_tracker& x, timestamp now) {
   lookup_submit effect{search.id, {{}, options_.lease, true}, 0};
   const auto keys = x.keys().subspan(search.matched, count);
   effect.work.keys.items.assign(keys.begin(), keys.end());
+  effect.work.request = x.name();
   outbox_.emplace_back(std::move(effect));
 }
 

@@ -22,8 +22,7 @@ result<question> question_of(const request& r) {
   if (const auto id = r.query("request")) {
     out.lookup = ticket_of(*id);
     if (!out.lookup)
-      return fail(errc::invalid_argument, "request: expected the id of a lookup as in the answers, such as "
-                                          "0123456789abcdef-2a");
+      out.request = *id;
   }
   if (const auto last = r.query("last")) {
     out.last = parse_number<std::size_t>(*last).value_or(0);

@@ -70,7 +70,7 @@ void explain_service::ask(const question& wanted, caller_ptr who, std::function<
 }
 
 result<void> explain_service::collect(answer& to, const question& wanted) const {
-  lookup_filter filter{.name = wanted.lookup};
+  lookup_filter filter{.name = wanted.lookup, .request = wanted.request};
   // Those that the caller may read, in the order of their ids.
   std::vector<namespace_id> readable;
   for (const auto& [id, ns] : to.namespaces)
@@ -203,6 +203,8 @@ std::string explain_service::text_of(const answer& x) const {
     const auto& ns = x.namespaces.at(lookup.ns);
     json_members m(out);
     m.add("id", id_of(lookup.name)).add("client", clients_->name_of(lookup.name.owner));
+    if (!lookup.request.empty())
+      m.add("request", lookup.request.text());
     m.add("namespace", ns.spec.name).add("at_ms", unix_ms(lookup.at));
     m.add("asked", lookup.asked).add("found", lookup.found);
     m.add("block_tokens", ns.spec.geometry.block_tokens);

@@ -23,6 +23,8 @@ struct question {
   /// The name of a client, or its owner id as in the node's log.
   std::string client;
   std::optional<ticket> lookup;
+  /// The beginning of the engine's name for its request; empty: all.
+  std::string request;
   /// Empty: all that the caller may use.
   std::string namespace_name;
   std::size_t last = 20;

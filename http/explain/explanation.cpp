@@ -180,7 +180,7 @@ std::vector<joined_lookup> join(std::vector<explained_part> parts, std::size_t m
     if (joined[i])
       continue;
     const auto& first = parts[i].part;
-    joined_lookup lookup{.name = first.name, .ns = first.ns, .at = first.at};
+    joined_lookup lookup{.name = first.name, .request = first.request, .ns = first.ns, .at = first.at};
     std::vector<const explained_part*> own{&parts[i]};
     for (auto k = i + 1; k < parts.size() && first.at - parts[k].part.at < join_time; ++k) {
       const auto& other = parts[k].part;

@@ -16,6 +16,7 @@ namespace troupe::http::explain {
 /// One lookup, of all shards together.
 struct joined_lookup {
   ticket name{};
+  request_name request{};
   namespace_id ns{};
   timestamp at{};
   std::uint32_t asked = 0;

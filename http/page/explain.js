@@ -21,7 +21,7 @@
 
   function item(x) {
     return element("li", { title: x.id }, element("span", { class: "quiet" }, clock(x.at_ms / 1000) + " "),
-      (x.client || "a client") + " in " + x.namespace + " " + found(x),
+      (x.client || "a client") + (x.request ? `, request ${x.request},` : "") + " in " + x.namespace + " " + found(x),
       ...reasons(x).map((text) => element("div", { class: "quiet" }, text)));
   }
 

@@ -209,7 +209,8 @@ FILES = {
     ],
     "docs/operations.md": [
         *skip(ELSEWHERE + ": tests/integration/explain_test.cpp",
-              "troupe explain", "troupe explain --client vllm-0 --last 3",
+              "troupe explain", "troupe explain --client vllm-4421 --last 3",
+              "troupe explain --request chatcmpl-8f3a1c",
               "troupe explain --request 8f3a1c0de1b2a394-1f",
               "troupe explain --namespace chat --json | jq '.lookups[].ends[].reason'"),
     ],
@@ -281,7 +282,7 @@ FILES = {
             prints="knowing the future               74.2 %  84.8 %  84.8 %"),
         run("troupe whatif --trace traces/sample.jsonl --ranks 8", prints="each key has a page on each of 8 ranks"),
         run("troupe whatif --trace mixed:1,2000,60,5,15,20 --json"),
-        start("troupe serve --config node.json --set registry.record_keys=1000000"),
+        start("troupe serve --config node.json --set data_dir=data/single --set registry.record_keys=1000000"),
         run("troupe whatif --record data/single --svg hits.svg", before=REPLAY + "\nstop"),
     ],
     "docs/stored-data.md": [
@@ -317,6 +318,7 @@ FILES = {
     ],
     "docs/troubleshooting.md": [
         run("troupe status", before=NODE),
+        run("troupe explain", prints="No such lookup"),
         run("troupe list-namespaces"),
     ],
     "docs/vllm.md": [

@@ -77,7 +77,7 @@ init)
   "$PROGRAM" "$@" | sed "s/18000/$HTTP_PORT/"
   exit "${PIPESTATUS[0]}"
   ;;
-status | top) [[ ${2:--} != -* ]] || arguments=("$1" "127.0.0.1:$HTTP_PORT" "${@:2}") ;;
+status | top | explain) [[ ${2:--} != -* ]] || arguments=("$1" "127.0.0.1:$HTTP_PORT" "${@:2}") ;;
 cluster | list-namespaces | remove-namespace)
   [[ " $* " == *" --url "* ]] || arguments+=(--url "http://127.0.0.1:$HTTP_PORT")
   ;;

@@ -93,6 +93,14 @@ TEST_CASE("explain says what was found and why no more: never saved, evicted, an
   CHECK(contains(by_name.out, client + " in "));
   CHECK(contains(by_name.out, "found 40 of 40 blocks"));
 
+  // A model of an engine names its requests, which are found by the beginning of their names.
+  x.play(1, 40, {"--engine"});
+  const auto request = x.last().at("request").get<std::string>();
+  CHECK(request.starts_with("request-"));
+  CHECK(contains(x.explain({"--request", request}).out, ", request " + request + ", in "));
+  CHECK(contains(x.explain({"--request", "request"}).out, ", request " + request + ", in "));
+  CHECK(contains(x.explain({"--request", "chatcmpl"}).out, "No such lookup"));
+
   // A slab of 64 slots and no more memory than that.
   x.play(101, 60);
   x.play(1, 40);

@@ -19,6 +19,9 @@ TEST_CASE("A lookup asks for all groups, and waits for all answers", "[connector
   REQUIRE(x.lookups.size() == 3);
   CHECK(x.lookups[0].work.each);
   CHECK(x.lookups[0].work.keys.size() == 3);
+  // The engine's name of the request goes with each, so that the node can explain them by it.
+  for (const auto& lookup : x.lookups)
+    CHECK(lookup.work.request == "a");
   x.answer(0, {1, 1, 1});
   x.answer(2, {1, 1, 1});
   CHECK_FALSE(x.ask("a", 13).tokens);

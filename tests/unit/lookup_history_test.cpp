@@ -437,6 +437,29 @@ TEST_CASE("a lookup that is trimmed keeps its prefix in the record, and a releas
   CHECK(r.last().part.kept == 3);
 }
 
+TEST_CASE("lookups are found by the engine's name of the request, or its beginning", "[explain][registry]") {
+  explained_registry r;
+  const std::string long_name(200, 'x');
+  for (const auto& name : {std::string("chatcmpl-1-a"), std::string("chatcmpl-12-b"), std::string(), long_name}) {
+    match_request asked{r.ns, {1, 7}, std::chrono::seconds(10), some_keys(1, 2)};
+    asked.request = name;
+    REQUIRE(r.state.match(asked, at(0)));
+  }
+  (void)r.state.take_outbox();
+  const auto found = [&](std::string_view name) {
+    std::vector<std::string> out;
+    for (const auto& x : r.history->read({.request = name}, all).parts)
+      out.emplace_back(x.part.request.text());
+    return out;
+  };
+  CHECK(found("").size() == 4);
+  CHECK(found("chatcmpl-1") == std::vector<std::string>{"chatcmpl-12-b", "chatcmpl-1-a"});
+  CHECK(found("chatcmpl-1-") == std::vector<std::string>{"chatcmpl-1-a"});
+  CHECK(found("chatcmpl-3").empty());
+  // A name beyond the limit is cut, and still found by the whole of it.
+  CHECK(found(long_name) == std::vector<std::string>{long_name.substr(0, request_name::most)});
+}
+
 TEST_CASE("a page that was not restored is recorded", "[explain][registry]") {
   explained_registry r;
   must(r.state.add_rank(r.ns, 0, 10));

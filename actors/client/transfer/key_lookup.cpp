@@ -25,6 +25,7 @@ void key_lookup::send(std::size_t index) {
   match out{index, p.shard, {how_.ns, lease_, how_.lease_for, p.keys}};
   out.request.report_on_disk = how_.report_on_disk;
   out.request.each = true;
+  out.request.request = how_.request;
   outbox_.matches.push_back(std::move(out));
 }
 

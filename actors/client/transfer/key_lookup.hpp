@@ -26,6 +26,8 @@ public:
     bool report_on_disk = false;
     /// The lookup ends at this time at the latest.
     timestamp deadline = timestamp::max();
+    /// As in `match_request`.
+    std::string request{};
   };
 
   /// Match the keys of one part. Answered by `on_match`, with the part.

@@ -39,7 +39,8 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
     made.start(new_lease(), now);
     go_on(id, lookups_.emplace(id, std::move(made)).first->second);
   };
-  const key_lookup::terms each{binding_.ns, binding_.shard_count, lease_for, work.report_on_disk, deadline};
+  const key_lookup::terms each{binding_.ns, binding_.shard_count, lease_for, work.report_on_disk,
+                               deadline,    work.request};
   if (work.peers.what != peer_step::kind::none) {
     auto step = work;
     step.keys.items.resize(keys.size());
@@ -57,6 +58,7 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   }
   prefix_fetch::terms how{binding_.ns,         binding_.shard_count, lease_for,
                           work.report_on_disk, binding_.has_peers,   deadline};
+  how.request = work.request;
   begin(prefix_fetch(how, {keys.begin(), keys.end()}));
   return id;
 }

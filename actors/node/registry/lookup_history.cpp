@@ -12,6 +12,9 @@ bool passes(const lookup_part& x, const lookup_filter& wanted) {
     return false;
   if (wanted.name && x.name != *wanted.name)
     return false;
+  // A name is kept to a limit, and a longer one is still found by itself.
+  if (!x.request.text().starts_with(wanted.request.substr(0, request_name::most)))
+    return false;
   return wanted.owners.empty() || std::ranges::find(wanted.owners, x.name.owner) != wanted.owners.end();
 }
 

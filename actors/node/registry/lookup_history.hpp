@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/prefetch.hpp"
+#include "base/request_name.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -99,6 +101,7 @@ struct lookup_part {
   key_digest first{};
   /// The number of key events of the shard before the lookup.
   std::uint64_t events_before = 0;
+  request_name request{};
 };
 
 /// A part of a lookup with what happened to its missing key: the last event before the lookup, and the first one after
@@ -116,6 +119,8 @@ struct lookup_filter {
   /// Lookups of these owners; empty: of all.
   std::span<const owner_id> owners{};
   std::optional<ticket> name{};
+  /// Lookups for requests whose name begins so: engines append to the names that their callers know. Empty: all.
+  std::string_view request{};
 };
 
 /// The last lookups of one shard, and the last events that explain their misses. Both are rings of a fixed size, the

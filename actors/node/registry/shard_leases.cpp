@@ -255,6 +255,7 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
 lookup_part shard_leases::part_of(const key_space& ns, const match_request& request, std::size_t at,
                                   entry_index missing, timestamp now) const {
   lookup_part out{.at = now, .name = request.lease, .ns = request.ns, .shard = namespaces_.options().shard};
+  out.request = request_name(request.request);
   out.asked = static_cast<std::uint32_t>(request.keys.size());
   out.found = static_cast<std::uint32_t>(used_.size());
   out.kept = out.found;
