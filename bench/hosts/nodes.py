@@ -4,12 +4,10 @@
 An engine saves at one of two nodes, both with pages in memory only. Another one, one request after the other, looks up
 the same at the second node, which fetches all of it before it answers. The result is the bytes of a request by the
 duration of its lookup, including all messages between engine and nodes before the first page and after the last one.
-The two hosts are network namespaces with a virtual cable; pages in shared memory use one host. Each round has new
-pages, which are moved in all ways, one after the other.
+The two hosts are network namespaces with a virtual cable. Each round has new pages, which are moved in all ways, one
+after the other.
 
 In the same round ucx_perftest, whose server is on the first node's host, puts one page at a time over the same cable.
-Through shared memory it also puts 256 MiB at a time, since it puts the same bytes repeatedly, and 256 KiB would never
-leave the processor's caches.
 """
 
 import argparse
@@ -20,9 +18,6 @@ import statistics
 import tempfile
 
 from processes import Hosts, Nodes, cpu_of, free_ports, may_be_apart, namespace_of, perftest
-
-SHARED_MEMORY = "posix,sysv,cma,self"
-LARGE = 256 << 20
 
 
 class Pair(Nodes):
@@ -76,8 +71,8 @@ def main():
     parser.add_argument("--cluster-mebibytes", type=int, help="cluster.memory_bytes")
     parser.add_argument("--streams", type=int, default=0, help="remote.streams")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
-    parser.add_argument("--ways", nargs="+", help="ways to measure", default=["encrypted", "clear", "ucx", "shared"],
-                        choices=["encrypted", "clear", "ucx", "shared"])
+    parser.add_argument("--ways", nargs="+", help="ways to measure", default=["encrypted", "clear", "ucx"],
+                        choices=["encrypted", "clear", "ucx"])
     options = parser.parse_args()
     options.has_perftest = shutil.which("ucx_perftest") is not None
     if not options.has_perftest:
@@ -94,34 +89,33 @@ def main():
     try:
         for kibibytes in options.page_kibibytes:
             for mebibytes in options.request_mebibytes:
-                measure(options, far, Hosts(False), kibibytes << 10, mebibytes << 20)
+                measure(options, far, kibibytes << 10, mebibytes << 20)
     finally:
         far.remove()
 
 
-def measure(options, far, near, page_bytes, request_bytes):
+def measure(options, hosts, page_bytes, request_bytes):
     blocks = max(options.mebibytes << 20, 4 * request_bytes) // page_bytes
     length = request_bytes // page_bytes
     trace = f"loogle:{blocks // length},{length * 64},1,0"
-    ucx = {"transport": "ucx", "ucx_transports": "tcp,self", "ucx_interfaces": far.interface}
+    ucx = {"transport": "ucx", "ucx_transports": "tcp,self", "ucx_interfaces": hosts.interface}
     tcp = {"transport": "tcp"}
     if options.streams:
         tcp["streams"] = options.streams
     ways = {
-        "encrypted": ("tcp, encrypted", far, dict(tcp, encrypt=True)),
-        "clear": ("tcp, in the clear", far, dict(tcp, encrypt=False)),
-        "ucx": ("ucx over tcp", far, ucx),
-        "shared": ("shared memory", near, {}),
+        "encrypted": ("tcp, encrypted", dict(tcp, encrypt=True)),
+        "clear": ("tcp, in the clear", dict(tcp, encrypt=False)),
+        "ucx": ("ucx over tcp", ucx),
     }
     ways = {name: ways[name] for name in options.ways}
     with tempfile.TemporaryDirectory() as name:
         pairs = {}
         rates = {way: [] for way in ways}
-        beside = {"far": [], "near": [], "large": []}
+        beside = []
         try:
             # Room for two rounds, the warm-up. From then on pages of an older round are evicted, as in a node that has
             # been running for a while, and no memory is touched for the first time.
-            for port, (way, (_, hosts, remote)) in enumerate(ways.items(), 7001):
+            for port, (way, (_, remote)) in enumerate(ways.items(), 7001):
                 pairs[way] = Pair(options, pathlib.Path(name) / way, hosts, port, page_bytes,
                                   2 * blocks, remote)
             for salt in range(options.rounds + 3):
@@ -129,25 +123,17 @@ def measure(options, far, near, page_bytes, request_bytes):
                     found = pair.round(trace, salt, length * page_bytes)
                     if salt > 2:
                         rates[way].append(found)
-                if salt < 3 or not options.has_perftest:
-                    continue
-                if set(ways) != {"shared"}:
-                    beside["far"].append(perftest(far, "tcp,self", far.interface, "ucp_put_bw", page_bytes, 512 << 20))
-                if "shared" in ways:
-                    for which, size in ("near", page_bytes), ("large", LARGE):
-                        beside[which].append(perftest(near, SHARED_MEMORY, "all", "ucp_put_bw", size, 2 << 30))
+                if salt > 2 and options.has_perftest:
+                    beside.append(perftest(hosts, "tcp,self", hosts.interface, "ucp_put_bw", page_bytes, 512 << 20))
         finally:
             for pair in pairs.values():
                 pair.stop()
-    for way, (title, hosts, _) in ways.items():
-        for which in ("near", "large") if way == "shared" else ("far",):
-            ours, cores = (statistics.median(column) for column in zip(*rates[way]))
-            theirs, their_cores = ((statistics.median(column) for column in zip(*beside[which])) if beside[which]
-                                   else (math.nan, math.nan))
-            of_what = {"far": "", "near": ", beside puts of a page", "large": ", beside puts of 256 MiB"}[which]
-            print(f"| {page_bytes >> 10} KiB | {request_bytes >> 20} MiB | {title}{of_what} | {ours:.2f} |"
-                  f" {min(rates[way])[0]:.2f} to {max(rates[way])[0]:.2f} | {theirs:.2f} |"
-                  f" {ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
+    for way, (title, _) in ways.items():
+        ours, cores = (statistics.median(column) for column in zip(*rates[way]))
+        theirs, their_cores = (statistics.median(column) for column in zip(*beside)) if beside else (math.nan, math.nan)
+        print(f"| {page_bytes >> 10} KiB | {request_bytes >> 20} MiB | {title} | {ours:.2f} |"
+              f" {min(rates[way])[0]:.2f} to {max(rates[way])[0]:.2f} | {theirs:.2f} |"
+              f" {ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
 
 
 main()
