@@ -28,8 +28,22 @@ result<void> validate(const parallel_layout& layout) {
   return {};
 }
 
+parallel_layout one_stage(const parallel_layout& layout) noexcept {
+  auto out = layout;
+  out.pipeline_parallel = 1;
+  return out;
+}
+
 std::uint32_t worker_count(const parallel_layout& layout) noexcept {
   return layout.tensor_parallel * layout.pipeline_parallel;
+}
+
+std::uint32_t stage_of(const parallel_layout& layout, std::uint32_t worker) noexcept {
+  return worker / layout.tensor_parallel;
+}
+
+std::uint32_t worker_in_stage(const parallel_layout& layout, std::uint32_t worker) noexcept {
+  return worker % layout.tensor_parallel;
 }
 
 std::uint32_t kv_world_size(const parallel_layout& layout) noexcept {
@@ -37,13 +51,12 @@ std::uint32_t kv_world_size(const parallel_layout& layout) noexcept {
 }
 
 rank_number kv_rank(const parallel_layout& layout, std::uint32_t worker) noexcept {
-  const auto stage = worker / layout.tensor_parallel;
-  const auto tensor_rank = worker % layout.tensor_parallel;
-  return stage * different_per_stage(layout) + tensor_rank % different_per_stage(layout);
+  return stage_of(layout, worker) * different_per_stage(layout) +
+         worker_in_stage(layout, worker) % different_per_stage(layout);
 }
 
 bool is_kv_writer(const parallel_layout& layout, std::uint32_t worker) noexcept {
-  return worker % layout.tensor_parallel < different_per_stage(layout);
+  return worker_in_stage(layout, worker) < different_per_stage(layout);
 }
 
 std::uint32_t kv_writer_count(const parallel_layout& layout) noexcept {

@@ -29,10 +29,17 @@ struct parallel_layout {
 /// invalid_argument names the wrong one.
 result<void> validate(const parallel_layout& layout);
 
+/// The layout of one pipeline stage alone.
+parallel_layout one_stage(const parallel_layout& layout) noexcept;
+
 // The functions below expect a layout that `validate` accepts, and a worker below `worker_count`.
 
 /// The number of workers of the engine.
 std::uint32_t worker_count(const parallel_layout& layout) noexcept;
+
+/// The pipeline stage of a worker, 0 … pipeline_parallel - 1, and its number inside of it.
+std::uint32_t stage_of(const parallel_layout& layout, std::uint32_t worker) noexcept;
+std::uint32_t worker_in_stage(const parallel_layout& layout, std::uint32_t worker) noexcept;
 
 /// The number of different pages of one key, which is the namespace's world size: stages × context parallelism where KV
 /// is replicated, or else stages × tensor parallelism, which is every worker.

@@ -370,15 +370,25 @@ result<void> add_group(const troupe_group& said, const connector::engine_options
   const auto tables = array_of(x->tables, x->table_count, "group.tables");
   if (!tables)
     return tl::unexpected(tables.error());
-  auto wanted = namespace_of(x->ns, connector::kv_world_size(engine.parallel), 1);
+  const auto parallel = x->stage == 0 ? engine.parallel : connector::one_stage(engine.parallel);
+  auto wanted = namespace_of(x->ns, connector::kv_world_size(parallel), 1);
   if (!wanted)
     return tl::unexpected(wanted.error());
+  if (x->stage != 0) {
+    // Stages with as many layers have pages of one shape, and other bytes in them.
+    const bool unnamed = wanted->spec.name == name_of(wanted->spec);
+    wanted->spec.salt = digest_text("stage " + std::to_string(x->stage) + " of " +
+                                    std::to_string(engine.parallel.pipeline_parallel) + " " + wanted->spec.salt);
+    if (unnamed)
+      wanted->spec.name = name_of(wanted->spec);
+  }
   out.layout.groups.push_back({.kind = *kind,
                                .tokens = x->tokens,
                                .extra_tokens = x->extra_tokens,
                                .block_tokens = x->block_tokens,
                                .tables = {tables->begin(), tables->end()},
-                               .ns = wanted->spec.id()});
+                               .ns = wanted->spec.id(),
+                               .stage = x->stage});
   out.layout.namespaces.push_back(std::move(wanted->spec));
   out.opaque_block_bytes.push_back(wanted->opaque_block_bytes);
   return {};
@@ -427,7 +437,8 @@ result<void> relate(connector::grouped_layout& layout) {
 } // namespace
 
 result<group_terms> groups_of(const troupe_groups* groups, const connector::engine_options& engine) {
-  constexpr std::size_t groups_max = 16;
+  // Some kinds of layers, in each of some pipeline stages.
+  constexpr std::size_t groups_max = 128;
   const auto x = read(groups, "groups");
   if (!x)
     return tl::unexpected(x.error());

@@ -41,7 +41,7 @@ extern "C" {
 
 /** Raised with each new function or member. While the library's soname, libtroupe.so.1, is the same, nothing in this
  * file is removed or changes its meaning. */
-#define TROUPE_INTERFACE_VERSION 5
+#define TROUPE_INTERFACE_VERSION 6
 
 /** The interface version of the loaded library. May be called at any time. */
 TROUPE_API uint32_t troupe_interface_version(void);
@@ -310,10 +310,17 @@ typedef struct troupe_group {
    * those of the second one, … */
   uint32_t table_count;
   const uint32_t* tables;
-  /** The group's namespace. All groups of the engine become a part of its identity; which layers are in which group does
-   * not, unless `layout` says so. Two groups with the same identity are invalid_argument. Its geometry counts blocks as
-   * tokens: `page_tokens` is the number of blocks of a page. Required. */
+  /** The group's namespace. All groups of the engine become a part of its identity; which layers are in which group
+   * does not, unless `layout` says so. Two groups with the same identity are invalid_argument. Its geometry counts
+   * blocks as tokens: `page_tokens` is the number of blocks of a page. Required. */
   const troupe_namespace* ns;
+  /** The pipeline stage that has these layers, from 1 on; it is a part of the group's identity. What each stage has of
+   * such layers is a group of its own, whose tables other stages name as well: stages may have different numbers of
+   * layers, and only the workers of the stage have its pages. 0: all stages have as many of these layers, and all
+   * workers of the engine have pages of the group. Either all groups of an engine are of stages, or none is. Since
+   * version 6. */
+  uint32_t stage;
+  uint32_t reserved;
 } troupe_group;
 
 /** All groups of an engine. */
@@ -419,8 +426,8 @@ typedef struct troupe_hit_sources {
   uint32_t unknown;
 } troupe_hit_sources;
 
-/** A block with the state of the layers of a table after `tokens` tokens, which the step writes. Its bytes stay until the
- * block is given out again. */
+/** A block with the state of the layers of a table after `tokens` tokens, which the step writes. Its bytes stay until
+ * the block is given out again. */
 typedef struct troupe_state {
   uint32_t table;
   uint32_t block;
@@ -490,8 +497,8 @@ enum {
   TROUPE_EVENT_ALL_CLEARED = 2,
   /** They are in the cache, on disk only. */
   TROUPE_EVENT_ON_DISK = 3,
-  /** They are being saved, and are not in the cache yet. Each of them is stored or not saved later, by an event with the
-   * same number in `saves`, maybe after its request has ended; or neither, after TROUPE_EVENT_ALL_CLEARED. */
+  /** They are being saved, and are not in the cache yet. Each of them is stored or not saved later, by an event with
+   * the same number in `saves`, maybe after its request has ended; or neither, after TROUPE_EVENT_ALL_CLEARED. */
   TROUPE_EVENT_SAVING = 4,
   /** They were not saved. */
   TROUPE_EVENT_NOT_SAVED = 5
@@ -567,11 +574,11 @@ TROUPE_API int32_t troupe_scheduler_allocated_tables(troupe_scheduler* scheduler
                                                      const uint32_t* block_ends, size_t table_count,
                                                      uint32_t external_tokens, troupe_error* error);
 
-/** Blocks that the engine has to keep although requests let go of them, because they are being copied, and those that it
- * need not keep any more: each once for each copy. Call it after `troupe_scheduler_build_meta`, before the engine
+/** Blocks that the engine has to keep although requests let go of them, because they are being copied, and those that
+ * it need not keep any more: each once for each copy. Call it after `troupe_scheduler_build_meta`, before the engine
  * schedules anything, and after `troupe_scheduler_worker_output`. Empty with one group. */
-TROUPE_API int32_t troupe_scheduler_take_holds(troupe_scheduler* scheduler, troupe_blocks* hold,
-                                               troupe_blocks* release, troupe_error* error);
+TROUPE_API int32_t troupe_scheduler_take_holds(troupe_scheduler* scheduler, troupe_blocks* hold, troupe_blocks* release,
+                                               troupe_error* error);
 
 /** The work of the workers in this step: bytes for `troupe_worker_bind` of every worker. Once per step. */
 TROUPE_API int32_t troupe_scheduler_build_meta(troupe_scheduler* scheduler, const troupe_step* step, troupe_bytes* out,
@@ -653,7 +660,8 @@ TROUPE_API int32_t troupe_worker_create(troupe_connection* connection, const tro
                                         troupe_error* error);
 
 /** The same for a model with several groups. `troupe_worker_register` then takes the layers of all groups, one group
- * after the other, and `troupe_worker_load_errors` is always empty. */
+ * after the other, and `troupe_worker_load_errors` is always empty. Groups of pipeline stages: those of the worker's
+ * stage alone. */
 TROUPE_API int32_t troupe_worker_create_groups(troupe_connection* connection, const troupe_groups* groups,
                                                const troupe_engine* engine, uint32_t worker, int32_t gpu,
                                                troupe_worker** out, troupe_error* error);
@@ -731,8 +739,9 @@ typedef struct troupe_pages_options {
   uint32_t batch_pages;
   /** How long found pages stay leased, and the time limit of a transfer. 0: 30. */
   double lease_seconds;
-  /** Threads that copy pages, for gets and again for puts, of each pool. 0: half of the cores, at least 2 and at most 8.
-   * For callers built before version 4, whose struct ends here: one, and blocks that are not read keep their content. */
+  /** Threads that copy pages, for gets and again for puts, of each pool. 0: half of the cores, at least 2 and at
+   * most 8. For callers built before version 4, whose struct ends here: one, and blocks that are not read keep their
+   * content. */
   uint32_t copy_threads;
   uint32_t reserved;
 } troupe_pages_options;
@@ -758,8 +767,8 @@ TROUPE_API int32_t troupe_pages_exist(troupe_pages* pages, const uint8_t* keys, 
 
 /** Reads the page of key i into block blocks[i] of the pool. `results[i]` (count elements, or NULL) is a troupe_code;
  * *done is the number of pages that were read. A block whose result is not TROUPE_OK may have any content. Reads that
- * have not ended at the limit are cancelled: their result is timeout, and their blocks are not written after the return.
- * The call itself fails only for invalid arguments, which a block that is named twice is too. */
+ * have not ended at the limit are cancelled: their result is timeout, and their blocks are not written after the
+ * return. The call itself fails only for invalid arguments, which a block that is named twice is too. */
 TROUPE_API int32_t troupe_pages_get(troupe_pages* pages, const uint8_t* keys, const uint32_t* blocks, size_t count,
                                     double limit_seconds, int32_t* results, size_t* done, troupe_error* error);
 

@@ -14,7 +14,7 @@ using namespace troupe;
 struct troupe_worker : capi::handle {
   std::shared_ptr<capi::connection_core> core;
   std::unique_ptr<connector::worker_half> half;
-  /// The shape of one group's pages: of the only one, where there is one.
+  /// The shape of one group's pages: of the only one, where there is one. Of the groups that this worker has.
   struct shape {
     kv_geometry geometry;
     std::uint32_t blocks_per_page = 1;
@@ -99,7 +99,7 @@ std::int32_t troupe_worker_create_groups(troupe_connection* connection, const tr
       return tl::unexpected(half.error());
     auto made = std::make_unique<troupe_worker>();
     made->half = std::move(*half);
-    for (std::size_t g = 0; g < wanted->layout.namespaces.size(); ++g) {
+    for (const auto g : connector::groups_of_worker(wanted->layout.groups, terms.options.parallel, worker)) {
       const auto& geometry = wanted->layout.namespaces[g].geometry;
       made->shapes.push_back({geometry, geometry.block_tokens, wanted->opaque_block_bytes[g]});
     }

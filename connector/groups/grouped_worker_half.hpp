@@ -11,7 +11,9 @@
 namespace troupe::connector {
 
 /// A worker half of a model with several groups of layers, made of one half for each group. Ops go to the half of their
-/// group; a request is received when the loads of all its groups have ended, and failed if one of them has.
+/// group; a request is received when the loads of all its groups have ended, and failed if one of them has. A worker of
+/// one pipeline stage has some of the groups alone: it names the loads of others as received at once, since an engine
+/// waits until all of its workers have named a request.
 class grouped_worker_half final : public worker_half {
 public:
   /// Tokens in statistics: those of the blocks of one group, as all groups hold the same tokens.
@@ -21,11 +23,12 @@ public:
     std::uint32_t per_block = 1;
   };
 
-  /// Groups in the order of their numbers, at least one.
+  /// Groups in the order of their numbers; null where another pipeline stage has the group. At least one is not.
   grouped_worker_half(std::vector<std::unique_ptr<worker_half>> groups, const token_count& counts)
       : groups_(std::move(groups)), counts_(counts) {}
 
-  /// The layers of all groups, one group after the other, are registered by `register_groups`.
+  /// The layers of all groups, one group after the other, are registered by `register_groups`: those that this worker
+  /// has.
   result<void> register_kv_caches(const kv_cache_view& cache) override;
   result<void> register_groups(const std::vector<kv_cache_view>& caches) override;
   result<void> unregister_kv_caches() override;
@@ -50,9 +53,19 @@ private:
     bool failed = false;
   };
 
+  /// Calls `f` with the half of each group that this worker has.
+  template <class F>
+  void each(F&& f) const {
+    for (const auto& group : groups_)
+      if (group)
+        f(*group);
+  }
+
   std::vector<std::unique_ptr<worker_half>> groups_;
   token_count counts_;
   std::unordered_map<std::string, open_load> loads_;
+  /// Requests whose loads are those of other stages.
+  std::vector<std::string> of_others_;
 };
 
 } // namespace troupe::connector

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace troupe::connector {
 
 namespace {
 
 result<void> check(const page_group& group, std::size_t number, std::uint32_t page_tokens,
-                   std::set<std::uint32_t>& seen) {
+                   std::set<std::pair<std::uint32_t, std::uint32_t>>& seen) {
   const auto fault = [&](const std::string& what) {
     return fail(errc::invalid_argument, "group " + std::to_string(number) + ": " + what);
   };
@@ -24,7 +25,7 @@ result<void> check(const page_group& group, std::size_t number, std::uint32_t pa
   if (group.tables.empty())
     return fault("it has no block table");
   for (const auto table : group.tables)
-    if (!seen.insert(table).second)
+    if (!seen.emplace(group.stage, table).second)
       return fault("block table " + std::to_string(table) + " is in two groups");
   return {};
 }
@@ -36,11 +37,32 @@ result<void> validate(std::span<const page_group> groups, std::uint32_t page_tok
     return fail(errc::invalid_argument, "there are no groups");
   if (page_tokens == 0)
     return fail(errc::invalid_argument, "a page must have tokens");
-  std::set<std::uint32_t> seen;
-  for (std::size_t i = 0; i < groups.size(); ++i)
+  std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
     if (auto sound = check(groups[i], i, page_tokens, seen); !sound)
       return sound;
+    if ((groups[i].stage == 0) != (groups.front().stage == 0))
+      return fail(errc::invalid_argument, "some groups are of a pipeline stage and others of all stages: give all of "
+                                          "them the stage that has their layers, or none");
+  }
   return {};
+}
+
+bool are_of_stages(std::span<const page_group> groups) noexcept {
+  return !groups.empty() && groups.front().stage != 0;
+}
+
+parallel_layout layout_of_group(std::span<const page_group> groups, const parallel_layout& layout) noexcept {
+  return are_of_stages(groups) ? one_stage(layout) : layout;
+}
+
+std::vector<std::uint32_t> groups_of_worker(std::span<const page_group> groups, const parallel_layout& layout,
+                                            std::uint32_t worker) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t g = 0; g < groups.size(); ++g)
+    if (groups[g].stage == 0 || groups[g].stage == stage_of(layout, worker) + 1)
+      out.push_back(g);
+  return out;
 }
 
 std::uint32_t table_count(std::span<const page_group> groups) noexcept {

@@ -2,6 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "connector/parallel.hpp"
 #include "connector/types.hpp"
 
 #include <cstdint>
@@ -27,6 +28,9 @@ enum class group_kind : std::uint8_t {
 /// Layers that need the same part of a prefix, and have pages of their own in a namespace of their own. An engine may
 /// keep them in several of its KV cache groups, each with a block table; a page then has the blocks of all of them.
 ///
+/// With pipeline parallelism, what each stage has of such layers is a group of its own: stages may have different
+/// numbers of them, and pages of other sizes. The engine's block tables are the same for all stages.
+///
 /// All groups of an engine have pages of the same number of tokens, so that page i of every group is the same tokens
 /// and has the same key.
 struct page_group {
@@ -40,13 +44,27 @@ struct page_group {
   /// The block tables, by number. A page has the blocks of the first one, then those of the second one, …
   std::vector<std::uint32_t> tables{};
   namespace_id ns{};
+  /// The pipeline stage that has these layers, from 1 on; its workers are the group's ranks. 0: all stages have as many
+  /// of them, and all workers of the engine are the group's ranks.
+  std::uint32_t stage = 0;
 
   friend bool operator==(const page_group&, const page_group&) = default;
 };
 
-/// Checks that the groups are consistent: no table is in two of them, pages are whole blocks, windows and chunks have
-/// tokens. invalid_argument names what is not.
+/// Checks that the groups are consistent: no table is in two of them, except in those of different stages; either all
+/// are of stages or none is; pages are whole blocks, windows and chunks have tokens. invalid_argument names what is
+/// not.
 result<void> validate(std::span<const page_group> groups, std::uint32_t page_tokens);
+
+/// Whether the groups are those of pipeline stages.
+bool are_of_stages(std::span<const page_group> groups) noexcept;
+
+/// The layout of the workers that each have a page of every key of a group: those of a stage, or all.
+parallel_layout layout_of_group(std::span<const page_group> groups, const parallel_layout& layout) noexcept;
+
+/// The numbers of the groups of which a worker has pages.
+std::vector<std::uint32_t> groups_of_worker(std::span<const page_group> groups, const parallel_layout& layout,
+                                            std::uint32_t worker);
 
 /// The number of block tables of all groups: the highest one plus one.
 std::uint32_t table_count(std::span<const page_group> groups) noexcept;

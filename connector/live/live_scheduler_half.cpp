@@ -70,8 +70,15 @@ struct wanted_rules {
   std::uint32_t page_tokens = 0;
 };
 
+/// The engine's options for one of its namespaces: with groups of pipeline stages, each has the pages of one stage.
+engine_options options_of_pages(const wanted_rules& wanted) {
+  auto out = wanted.engine;
+  out.parallel = layout_of_group(wanted.groups, wanted.engine.parallel);
+  return out;
+}
+
 void set_limits(scheduler_limits& out, const wanted_rules& wanted, const granted& limits) {
-  const auto& engine = wanted.engine;
+  const auto engine = options_of_pages(wanted);
   out.workers = worker_count(engine.parallel);
   out.writers = kv_writer_count(engine.parallel);
   out.lookup_keys_max = limits.batch_keys;
@@ -115,7 +122,7 @@ result<attachment> attach(caf::actor_system& system, const wanted_rules& wanted,
     auto attached = client->attach(node.where, limit);
     if (!attached)
       return tl::unexpected(std::move(attached.error()));
-    const auto blocks = blocks_per_page(attached->ns, wanted.engine);
+    const auto blocks = blocks_per_page(attached->ns, options_of_pages(wanted));
     if (!blocks)
       return tl::unexpected(blocks.error());
     if (auto bound = client->bind(limit); !bound)
@@ -157,7 +164,7 @@ public:
       return tl::unexpected(std::move(made.error()));
     for (const auto& each : wanted_.nodes)
       if (each.where.ns)
-        if (auto fits = blocks_per_page(*each.where.ns, wanted_.engine); !fits)
+        if (auto fits = blocks_per_page(*each.where.ns, options_of_pages(wanted_)); !fits)
           return tl::unexpected(std::move(fits.error()));
     log::get("connector")
         ->warn("scheduler: node unreachable, nothing is found until it is reachable: {}", to_string(made.error()));

@@ -50,13 +50,19 @@ result<void> check_layout(const engine_options& engine, const grouped_layout& la
                 "does not compute again what such a load did not bring");
   if (engine.parallel.context_parallel > 1)
     return fail(errc::invalid_argument, "models with several groups of layers work without context parallelism only");
+  for (std::size_t g = 0; g < layout.groups.size(); ++g)
+    if (layout.groups[g].stage > engine.parallel.pipeline_parallel)
+      return fail(errc::invalid_argument, "group " + std::to_string(g) + " is of pipeline stage " +
+                                              std::to_string(layout.groups[g].stage) + " of " +
+                                              std::to_string(engine.parallel.pipeline_parallel));
   return {};
 }
 
-/// The group whose tokens are counted in statistics: one that holds all of them, if there is one.
-grouped_worker_half::token_count counted_group(const grouped_layout& layout) {
+/// The group of a worker whose tokens are counted in statistics: one that holds all of them, if there is one.
+grouped_worker_half::token_count counted_group(const grouped_layout& layout, const std::vector<std::uint32_t>& own) {
   grouped_worker_half::token_count out;
-  for (std::uint32_t g = 0; g < layout.groups.size(); ++g)
+  out.group = own.front();
+  for (const auto g : own)
     if (layout.groups[g].kind == group_kind::full)
       out.group = g;
   out.per_block = layout.page_tokens / blocks_per_page(layout.groups[out.group], layout.page_tokens);
@@ -172,16 +178,26 @@ result<std::unique_ptr<worker_half>> runtime::make_grouped_worker_half(const eng
                                                                        std::uint32_t worker, std::optional<int> gpu) {
   if (auto sound = check_layout(engine, layout); !sound)
     return tl::unexpected(std::move(sound.error()));
-  std::vector<std::unique_ptr<worker_half>> halves;
-  for (const auto& ns : layout.namespaces) {
-    auto node = parts_->node(ns);
-    node.client.transfer.window_bytes /= layout.namespaces.size(); // they share what a worker may pin
-    auto half = connector::make_worker_half(parts_->system(), node, unit_blocks(engine), worker, gpu);
+  if (worker >= worker_count(engine.parallel))
+    return fail(errc::out_of_range,
+                "worker " + std::to_string(worker) + " of " + std::to_string(worker_count(engine.parallel)));
+  const auto own = groups_of_worker(layout.groups, engine.parallel, worker);
+  if (own.empty())
+    return fail(errc::invalid_argument,
+                "pipeline stage " + std::to_string(stage_of(engine.parallel, worker) + 1) + " has no group of layers");
+  auto of_pages = unit_blocks(engine);
+  of_pages.parallel = layout_of_group(layout.groups, engine.parallel);
+  const auto number = are_of_stages(layout.groups) ? worker_in_stage(engine.parallel, worker) : worker;
+  std::vector<std::unique_ptr<worker_half>> halves(layout.groups.size());
+  for (const auto g : own) {
+    auto node = parts_->node(layout.namespaces[g]);
+    node.client.transfer.window_bytes /= own.size(); // they share what a worker may pin
+    auto half = connector::make_worker_half(parts_->system(), node, of_pages, number, gpu);
     if (!half)
       return half;
-    halves.push_back(std::move(*half));
+    halves[g] = std::move(*half);
   }
-  return std::make_unique<grouped_worker_half>(std::move(halves), counted_group(layout));
+  return std::make_unique<grouped_worker_half>(std::move(halves), counted_group(layout, own));
 }
 
 result<std::unique_ptr<page_pool>> runtime::make_page_pool(const pool_options& options, const kv_cache_view& cache,

@@ -110,11 +110,19 @@ class Events:
 
     def __init__(self, form, groups, hash_tokens, limit=LIMIT, describes=False):
         """`groups`: tables of each group of the library. `describes`: whether pages are described to the node, which
-        takes one group with one table."""
-        self._form, self._groups, self._hash_tokens = form, groups, hash_tokens
-        self._limit = max(1, limit // sum(map(len, groups)))
+        takes one group with one table. With pipeline stages some groups have the same tables: what the first of them has
+        is announced, and what any of them lacks is withdrawn."""
+        announcing, first = [], {}
+        for group, tables in enumerate(groups):
+            new = tuple(table for table in tables if table.group not in first)
+            first.update((table.group, (group, number)) for number, table in enumerate(new))
+            announcing.append(new)
+        # Where the tables of each group are announced.
+        self._places = [[first[table.group] for table in tables] for tables in groups]
+        self._form, self._groups, self._hash_tokens = form, announcing, hash_tokens
+        self._limit = max(1, limit // sum(map(len, announcing)))
         # Of each table: the medium of each block, by hash; the one to be forgotten first is the first.
-        self._announced = [[OrderedDict() for _ in tables] for tables in groups]
+        self._announced = [[OrderedDict() for _ in tables] for tables in announcing]
         # Of each save that is in progress: its runs by first page, and pages without a result.
         self._saving = {}
         self._descriptions = Descriptions() if describes else None
@@ -189,12 +197,14 @@ class Events:
             del self._saving[save]
 
     def _learn(self, kind, request, group, first, pages, page_tokens, keys, out):
+        if kind == _interface.EVENT_REMOVED:
+            for group, number in self._places[group]:
+                if self._announced[group][number]:
+                    hashes = self._hashes(request, self._groups[group][number], first, pages, page_tokens)
+                    self._withdraw(group, number, hashes, out)
+            return
         for number, table in enumerate(self._groups[group]):
             known = self._announced[group][number]
-            if kind == _interface.EVENT_REMOVED:
-                if known:
-                    self._withdraw(group, number, self._hashes(request, table, first, pages, page_tokens), out)
-                continue
             medium = STORAGE if kind == _interface.EVENT_ON_DISK else CPU
             hashes = self._hashes(request, table, first, pages, page_tokens)
             if all(known.get(each) == medium for each in hashes):  # as after each lookup of a known prefix

@@ -7,7 +7,7 @@ vLLM's config, so that scheduler and workers, in processes of their own, agree.
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from troupe import _interface, _kv_shape
 from troupe._kv_shape import DoesNotFit
@@ -21,7 +21,7 @@ WAY_OUT = ("start vLLM with --disable-hybrid-kv-cache-manager, which keeps all l
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that need the same part of a prefix."""
+    """Layers that need the same part of a prefix: all of them, or with pipeline parallelism those of one stage."""
 
     kind: int
     tokens: int  # of a window or chunk
@@ -31,41 +31,45 @@ class Group:
     layers: int
     tables: tuple[int, ...]  # numbers of vLLM's groups
     names: tuple[tuple[str, ...], ...]  # layers of each of them
-    spec: object
+    latent: bool  # MLA: the same for all tensor-parallel workers
+    layout: str  # the order of bytes in a block
+    stage: int = 0  # from 1 on; 0: there are no stages, or all have as many of these layers
+
+    @classmethod
+    def of(cls, said, stage):
+        """From `said` by another process."""
+        names = tuple(map(tuple, said["names"]))
+        return cls(**{**said, "tables": tuple(said["tables"]), "names": names, "stage": stage})
+
+    def said(self):
+        """For other processes, as JSON takes it."""
+        return {name: value for name, value in vars(self).items() if name != "stage"}
 
     def label(self):
-        """The end of the namespace's name."""
-        return {FULL: "full", WINDOW: f"window-{self.tokens}", CHUNK: f"chunk-{self.tokens}", STATE: "state"}[self.kind]
+        """The end of the namespace's name, with the stage's number in vLLM."""
+        stage = f"stage-{self.stage - 1}." if self.stage else ""
+        return stage + {FULL: "full", WINDOW: f"window-{self.tokens}", CHUNK: f"chunk-{self.tokens}",
+                        STATE: "state"}[self.kind]
 
     def identity(self):
         """What the identity of every group says of this one: also which layer is where in a page."""
         layers = "|".join(",".join(names) for names in self.names)
-        return f"{self.label()}+{self.extra_tokens} blocks {self.block_tokens}x{self.block_bytes} of {layers}"
+        return (f"{self.label()}+{self.extra_tokens} blocks {self.block_tokens}x{self.block_bytes} of {layers} as "
+                f"{self.layout}")
 
 
 class Groups:
-    """All groups of a model, the first one being that of full attention where there is one."""
+    """All groups of a model: of each stage the first one is that of full attention, where there is one."""
 
-    def __init__(self, kv_cache_config, page_tokens, on_cpu):
-        self.page_tokens, self.on_cpu = page_tokens, on_cpu
-        ids = getattr(kv_cache_config, "prefix_cacheable_group_ids", None)
-        wanted = range(len(kv_cache_config.kv_cache_groups)) if ids is None else ids
-        self.table_count = len(kv_cache_config.kv_cache_groups)
-        places = _places(kv_cache_config)
-        merged = {}
-        for number in wanted:
-            found = _group(number, kv_cache_config.kv_cache_groups[number], page_tokens)
-            key = (found.kind, found.tokens, found.extra_tokens, found.block_tokens, found.block_bytes, found.layers,
-                   tuple(places[name] for name in found.names[0]))
-            merged.setdefault(key, []).append(found)
-        all_groups = [_joined(same) for same in merged.values()]
-        self.groups = sorted(all_groups, key=lambda group: (group.kind, group.tokens, group.tables))
+    def __init__(self, groups, page_tokens, table_count):
+        self.page_tokens, self.table_count = page_tokens, table_count
+        self.groups = sorted(groups, key=lambda group: (group.stage, group.kind, group.tokens, group.tables))
         if not self.groups:
             raise DoesNotFit("vLLM's prefix cache keeps no layer of this model: start vLLM without a KV connector")
 
-    def identity(self, vllm_config):
+    def identity(self):
         """Everything that all groups must have in common with those of another engine, as a short text."""
-        whole = "; ".join(f"{group.identity()} as {layout(group, vllm_config, self.on_cpu)}" for group in self.groups)
+        whole = "; ".join(group.identity() for group in self.groups)
         return (f"{self.page_tokens} tokens of {', '.join(self.labels())}: "
                 + hashlib.sha256(whole.encode()).hexdigest()[:32])
 
@@ -82,9 +86,33 @@ class Groups:
         blocks = len(group.tables) * (self.page_tokens // group.block_tokens)
         return {"layers": group.layers, "page_tokens": blocks, "opaque_block_bytes": group.block_bytes}
 
-    def views(self, tensors, blocks):
-        """Members of `troupe_layer` for the layers of all groups."""
-        return [_view(name, tensors, blocks, group) for group in self.groups for name in group.names[0]]
+    def latent(self):
+        """Whether all tensor-parallel workers have the same pages. Of groups that are not of stages each worker saves its
+        own, as always."""
+        return all(group.latent and group.stage for group in self.groups)
+
+    def of_worker(self, stage):
+        """The groups that a worker of the stage has, whose number in vLLM it is."""
+        return [group for group in self.groups if group.stage in (0, stage + 1)]
+
+    def views(self, tensors, blocks, stage):
+        """Members of `troupe_layer` for the layers of a worker's groups."""
+        return [_view(name, tensors, blocks, group) for group in self.of_worker(stage) for name in group.names[0]]
+
+
+def own_groups(kv_cache_config, page_tokens, on_cpu, vllm_config):
+    """The groups of the layers in this config: with pipeline parallelism, those of one stage."""
+    ids = getattr(kv_cache_config, "prefix_cacheable_group_ids", None)
+    wanted = range(len(kv_cache_config.kv_cache_groups)) if ids is None else ids
+    places, merged = _places(kv_cache_config), {}
+    for number in wanted:
+        if not kv_cache_config.kv_cache_groups[number].layer_names:
+            continue  # other stages have its layers
+        found, spec = _group(number, kv_cache_config.kv_cache_groups[number], page_tokens)
+        key = (found.kind, found.tokens, found.extra_tokens, found.block_tokens, found.block_bytes, found.layers,
+               tuple(places[name] for name in found.names[0]))
+        merged.setdefault(key, ([], spec))[0].append(found)
+    return [_joined(same, layout(same[0].kind, spec, vllm_config, on_cpu)) for same, spec in merged.values()]
 
 
 def _places(kv_cache_config):
@@ -96,15 +124,14 @@ def _places(kv_cache_config):
     return out
 
 
-def _joined(same):
-    first = same[0]
+def _joined(same, order):
     tables = tuple(number for group in same for number in group.tables)
     names = tuple(names for group in same for names in group.names)
-    return Group(first.kind, first.tokens, first.extra_tokens, first.block_tokens, first.block_bytes, first.layers,
-                 tables, names, first.spec)
+    return replace(same[0], tables=tables, names=names, layout=order)
 
 
 def _group(number, said, page_tokens):
+    """One of vLLM's groups, and the spec of its layers."""
     spec, names = said.kv_cache_spec, tuple(said.layer_names)
     inner = getattr(spec, "kv_cache_specs", None)
     specs = [inner[name] for name in names] if inner else [spec]
@@ -123,7 +150,8 @@ def _group(number, said, page_tokens):
                          f"{page_tokens}: start vLLM without a KV connector")
     if getattr(said, "is_eagle_group", False):
         raise DoesNotFit(f"Troupe does not support speculative decoding with several KV cache groups: {WAY_OUT}")
-    return Group(kind, tokens, extra, spec.block_size, sizes.pop(), len(names), (number,), (names,), spec)
+    return Group(kind, tokens, extra, spec.block_size, sizes.pop(), len(names), (number,), (names,),
+                 latent=_kv_shape.is_latent(spec), layout=""), spec
 
 
 def _kind(spec):
@@ -189,17 +217,16 @@ def _view(name, tensors, blocks, group):
             "block_stride": pieces * stride[0]}
 
 
-def layout(group, vllm_config, on_cpu):
+def layout(kind, spec, vllm_config, on_cpu):
     """Names the order of bytes in a block, which only vLLM's kernels know: it follows from these."""
     import vllm
 
-    if group.kind == STATE:
-        spec = group.spec
+    if kind == STATE:
         what = f"{getattr(spec, 'mamba_type', '')} {spec.shapes} {[str(each) for each in spec.dtypes]}"
     elif on_cpu:
-        what = _kv_shape.cpu_layout(group.spec)
+        what = _kv_shape.cpu_layout(spec)
     else:
-        what = f"{getattr(vllm_config, 'attention_config', None)!r} {getattr(group.spec, 'dtype', '')}"
+        what = f"{getattr(vllm_config, 'attention_config', None)!r} {getattr(spec, 'dtype', '')}"
     if on_cpu:
         return f"{what} cpu vllm {vllm.__version__}"
     from vllm.platforms import current_platform

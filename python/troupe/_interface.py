@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 # The version that this package needs: an older library is refused.
-INTERFACE_VERSION = 5
+INTERFACE_VERSION = 6
 
 KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
 DISK_HITS_ALWAYS, DISK_HITS_WHEN_FASTER, DISK_HITS_NEVER = 0, 1, 2
@@ -78,7 +78,7 @@ class Engine(Sized):
 class Group(Sized):
     _fields_ = [("size", c_uint32), ("kind", c_uint32), ("tokens", c_uint32), ("extra_tokens", c_uint32),
                 ("block_tokens", c_uint32), ("table_count", c_uint32), ("tables", c_void_p),
-                ("ns", POINTER(Namespace))]
+                ("ns", POINTER(Namespace)), ("stage", c_uint32), ("reserved", c_uint32)]
 
 
 class Groups(Sized):

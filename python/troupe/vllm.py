@@ -19,7 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
                                                                KVConnectorRole, KVConnectorWorkerMetadata)
 from vllm.logger import init_logger
 
-from troupe import _events, _groups, _halves, _interface, _kv_shape, _spans, _texts, _traces
+from troupe import _events, _groups, _halves, _interface, _kv_shape, _spans, _stages, _texts, _traces
 from troupe._library import TroupeError
 from troupe._options import Options
 from troupe._statistics import SchedulerCounters, TroupePromMetrics, TroupeStats
@@ -30,7 +30,8 @@ except ImportError:  # vLLM does not distinguish tiers
     CacheHitSource = None
 
 try:  # What several KV cache groups need: failures by request, and blocks with states by name.
-    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults, SupportsHMA
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorHandshakeMetadata,
+                                                                   KVConnectorTransferResults, SupportsHMA)
     from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
     from vllm.v1.core.sched.output import KVConnectorBlockState  # noqa: F401
     SEVERAL_GROUPS = (SupportsHMA,)
@@ -72,6 +73,15 @@ class TroupeWorkerMetadata(KVConnectorWorkerMetadata):
         return TroupeWorkerMetadata(self.parts + other.parts)
 
 
+if SEVERAL_GROUPS:
+
+    @dataclass
+    class TroupeStages(KVConnectorHandshakeMetadata):
+        """What all pipeline stages have, as every worker knows it."""
+
+        said: list[dict]
+
+
 class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
     """The connector, one object per half, as vLLM requires.
 
@@ -89,30 +99,41 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._tracer = None
         self._blocks = kv_cache_config.num_blocks
         self._keys = resolve_keys(self._options.keys, vllm_config)
-        self._groups = self._pool = None
+        self._groups = self._pool = self._stages = None
         self._known, self._kv_events, self._held_blocks = {}, None, 0
+        self._tensors, self._events, self._vllm_config = None, {}, vllm_config
         self._idle = bool(SEVERAL_GROUPS) and not _groups.keeps_states(kv_cache_config)
         if self._idle:
             logger.warning("Troupe: vLLM keeps no states of this model's layers, as prefix caching is off, so nothing is "
                            "loaded or saved: start vLLM with --enable-prefix-caching.")
             return
+        # The other stages' layers are known when all workers have registered their KV cache.
+        self._awaits_stages = bool(SEVERAL_GROUPS) and vllm_config.parallel_config.pipeline_parallel_size > 1
+        if self._awaits_stages:
+            self._collector = collector
+            return
         if SEVERAL_GROUPS and _groups.needed(kv_cache_config):
             self._take_groups(vllm_config, kv_cache_config)
         else:
             self._take_one_group(vllm_config, kv_cache_config)
-        identity, name = self._ns.identity(self._engine)
+        self._connect()
+        if role == KVConnectorRole.SCHEDULER:
+            self._start_scheduler(collector)
+
+    def _connect(self):
+        self._named = self._ns.identity(self._engine)
         # Both halves share it if they are in one process.
         self._connection = _halves.connection(self._options.connection(f"vllm-{os.getpid()}"))
-        if role == KVConnectorRole.SCHEDULER:
-            self._half = self._made_scheduler()
-            self._init_scheduler(vllm_config, kv_cache_config)
-            self._say_attached(f"namespace {name}, identity {identity}")
-            self._init_traces(vllm_config, name, *collector)
-            if self._kv_transfer_config.kv_load_failure_policy != "recompute":
-                logger.warning("Troupe: kv_load_failure_policy is \"fail\", so vLLM fails a request with an error if "
-                               "a page cannot be loaded; with \"recompute\" it computes those tokens.")
-        else:
-            self._tensors, self._events = None, {}
+
+    def _start_scheduler(self, collector):
+        identity, name = self._named
+        self._half = self._made_scheduler()
+        self._init_scheduler(self._vllm_config, self._kv_cache_config)
+        self._say_attached(f"namespace {name}, identity {identity}")
+        self._init_traces(self._vllm_config, name, *collector)
+        if self._kv_transfer_config.kv_load_failure_policy != "recompute":
+            logger.warning("Troupe: kv_load_failure_policy is \"fail\", so vLLM fails a request with an error if "
+                           "a page cannot be loaded; with \"recompute\" it computes those tokens.")
 
     def _made_scheduler(self):
         """The library keeps events from its creation on or never: for vLLM, or for a node that publishes its own. Of
@@ -145,17 +166,20 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._ns = namespace(vllm_config, self._options, self._keys, self._shape.geometry(self._options.page_tokens),
                              blocks=self._shape.block_tokens,
                              layout=_kv_shape.cpu_layout(spec) if on_cpu else "")
-        self._first_layer = names[0]
 
-    def _take_groups(self, vllm_config, kv_cache_config):
+    def _take_groups(self, vllm_config, kv_cache_config, stages=None):
+        """`stages`: what each pipeline stage has; None: there is one."""
         refuse_with_groups(vllm_config, self._options)
-        page_tokens, self._hash_tokens = resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)
-        if len(kv_cache_config.kv_cache_groups) == 1:
-            # Workers in other processes have another block size in their config.
-            page_tokens = _kv_shape.specs_of(kv_cache_config.kv_cache_groups[0])[0].block_size
-        groups = self._groups = self._shape = _groups.Groups(kv_cache_config, page_tokens, runs_on_cpu())
-        self._engine = engine_options(vllm_config, self._options, self._keys, 1, False)
-        identity = groups.identity(vllm_config)
+        page_tokens, self._hash_tokens = page_sizes(vllm_config, kv_cache_config)
+        tables = len(kv_cache_config.kv_cache_groups)
+        if stages is None:
+            groups = _groups.Groups(_groups.own_groups(kv_cache_config, page_tokens, runs_on_cpu(), vllm_config),
+                                    page_tokens, tables)
+        else:
+            groups = _stages.groups_of(stages, page_tokens, tables)
+        self._groups = self._shape = groups
+        self._engine = engine_options(vllm_config, self._options, self._keys, 1, groups.latent())
+        identity = groups.identity()
 
         def all_groups(base):
             members = []
@@ -163,13 +187,53 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
                 ns = namespace(vllm_config, self._options, self._keys, groups.geometry(group), blocks=page_tokens,
                                layout=f"{label}: {identity}", name=f"{base}.{label}" if base else "")
                 numbers = {"kind": group.kind, "tokens": group.tokens, "extra_tokens": group.extra_tokens,
-                           "block_tokens": group.block_tokens}
+                           "block_tokens": group.block_tokens, "stage": group.stage}
                 members.append((numbers, group.tables, ns))
             return _halves.Groups(page_tokens, members)
 
         # All groups of an engine have the same digits in their names; engines that do not fit have other ones.
         self._ns = all_groups(self._options.namespace or all_groups("").identity(self._engine)[1])
-        self._first_layer = groups.groups[0].names[0][0]
+
+    # What all pipeline stages have is known to every worker, and then to the scheduler.
+
+    def _own_stage(self):
+        """What this worker has, for other processes."""
+        vllm_config, cache, on_cpu = self._vllm_config, self._kv_cache_config, runs_on_cpu()
+        out = {"one_group": None, "groups": [], "tables": len(cache.kv_cache_groups), "page_tokens": 0}
+        if not _groups.needed(cache) and cache.kv_cache_groups[0].layer_names:
+            names, spec = _kv_shape.single_spec(cache)
+            out["one_group"] = {**_kv_shape.Shape(names, spec, on_cpu).geometry(self._options.page_tokens),
+                                "latent": _kv_shape.is_latent(spec)}
+        if SEVERAL_GROUPS:
+            out["page_tokens"] = page_sizes(vllm_config, cache)[0]
+            out["groups"] = [group.said()
+                             for group in _groups.own_groups(cache, out["page_tokens"], on_cpu, vllm_config)]
+        return out
+
+    def _take_stages(self, said):
+        stages = _stages.checked(said)
+        if _stages.alike(stages):
+            self._take_one_group(self._vllm_config, self._kv_cache_config)
+        else:
+            self._take_groups(self._vllm_config, self._kv_cache_config, stages)
+        self._stages, self._awaits_stages = said, False
+        self._connect()
+
+    if SEVERAL_GROUPS:
+
+        def get_handshake_metadata(self):
+            return None if self._stages is None else TroupeStages(self._stages)
+
+        def set_xfer_handshake_metadata_pp_aware(self, metadata):
+            """From all workers, when they have registered their KV cache and before the first step."""
+            if not self._awaits_stages:
+                return
+            first, *others = [each.said for each in metadata.values()]
+            if any(each != first for each in others):
+                raise _kv_shape.DoesNotFit("workers have exchanged different things about their pipeline stages: start "
+                                           "vLLM without --pipeline-parallel-size, or without a KV connector")
+            self._take_stages(first)
+            self._start_scheduler(self._collector)
 
     def _say_attached(self, what):
         absence = self._half.absence()
@@ -198,8 +262,14 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         if self._idle:
             return
         self._tensors = kv_caches
-        views = self._shape.views(kv_caches, self._blocks)
-        first = kv_caches[self._first_layer]
+        if self._vllm_config.parallel_config.pipeline_parallel_size > 1:
+            said = _stages.exchanged(_stages.described(self._own_stage))
+            if self._awaits_stages:
+                self._take_stages(said)
+            else:
+                _stages.require_alike(_stages.checked(said))
+        views = self._views()
+        first = next(iter(kv_caches.values()))
         device = (first[0] if isinstance(first, (list, tuple)) else first).device
         gpu = device.index if device.type == "cuda" else -1
         if device.type not in ("cpu", "cuda"):
@@ -211,13 +281,18 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._half.register(views, self._blocks)
         self._say_attached(f"worker {worker_number()} with {self._blocks} blocks of {len(views)} layers")
 
+    def _views(self):
+        if self._groups is None:
+            return self._shape.views(self._tensors, self._blocks)
+        return self._shape.views(self._tensors, self._blocks, pipeline_stage())
+
     def unregister_kv_caches(self):
         if self._half is not None:
             self._half.unregister()
 
     def restore_kv_caches(self):
         if self._half is not None:
-            self._half.register(self._shape.views(self._tensors, self._blocks), self._blocks)
+            self._half.register(self._views(), self._blocks)
 
     @classmethod
     def supports_sleep_mode(cls, kv_transfer_config):
@@ -391,6 +466,9 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
 
     def build_connector_meta(self, scheduler_output):
         if self._half is None:
+            if not self._idle and self._awaits_stages:
+                raise _kv_shape.DoesNotFit("vLLM has not passed on what its pipeline stages have: start it without "
+                                           "--pipeline-parallel-size, or without a KV connector")
             return TroupeMetadata()
         meta = TroupeMetadata(self._half.build_meta(self._filled(scheduler_output)))
         self._take_holds()
@@ -742,6 +820,21 @@ def worker_number():
     return get_pp_group().rank_in_group * get_tp_group().world_size + get_tp_group().rank_in_group
 
 
+def pipeline_stage():
+    from vllm.distributed.parallel_state import get_pp_group
+
+    return get_pp_group().rank_in_group
+
+
+def page_sizes(vllm_config, kv_cache_config):
+    """Tokens of a page where there are several groups, and of one of vLLM's hashes."""
+    page_tokens, hash_tokens = resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)
+    if len(kv_cache_config.kv_cache_groups) == 1:
+        # Workers in other processes have another block size in their config.
+        page_tokens = _kv_shape.specs_of(kv_cache_config.kv_cache_groups[0])[0].block_size
+    return page_tokens, hash_tokens
+
+
 def resolve_keys(wanted, vllm_config):
     """Uses vLLM's own hashes if they are the same in every process; otherwise Troupe hashes tokens."""
     if wanted == "tokens":
@@ -873,9 +966,9 @@ def refuse_with_groups(vllm_config, options):
         raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not work with a model that has several KV cache "
                                    "groups, since vLLM does not compute again what such a load did not bring: leave it "
                                    "out")
-    if parallel.pipeline_parallel_size > 1 or parallel.decode_context_parallel_size > 1:
-        raise _kv_shape.DoesNotFit("Troupe does not support pipeline or context parallelism with several KV cache "
-                                   f"groups: {_groups.WAY_OUT}")
+    if parallel.decode_context_parallel_size > 1:
+        raise _kv_shape.DoesNotFit("Troupe does not support decode context parallelism with several KV cache groups, or "
+                                   f"with pipeline stages of different numbers of layers: {_groups.WAY_OUT}")
     if getattr(vllm_config, "speculative_config", None) is not None:
         raise _kv_shape.DoesNotFit("Troupe does not support speculative decoding with several KV cache groups: "
                                    f"{_groups.WAY_OUT}")

@@ -72,6 +72,8 @@ class engine:
         self.pipe, self.multiprocessing = pipe, options.pop("multiprocessing", None)
         if options.pop("cut_prefills", False):
             cut_prefills()
+        if options.get("pipeline_parallel_size", 1) > 1:
+            make_room_between_stages()
         if self.multiprocessing:
             os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
             if self.multiprocessing == "fork":
@@ -152,6 +154,23 @@ def cut_prefills():
 
     if "get_kv_cache_spec" in vars(MambaMixer2):
         del MambaMixer2.get_kv_cache_spec
+
+
+def make_room_between_stages():
+    """Lets the workers of later pipeline stages make the tensors that they receive into when they need them. vLLM makes
+    them in its profiling run, which its CPU platform leaves out with eager mode: vLLM 0.32 and 0.33 end with an
+    AssertionError."""
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+    gather = GPUModelRunner.sync_and_gather_intermediate_tensors
+
+    def make_and_gather(self, *arguments, **named):
+        if self.intermediate_tensors is None:
+            self.intermediate_tensors = self.model.make_empty_intermediate_tensors(
+                batch_size=self.max_num_tokens, dtype=self.model_config.dtype, device=self.device)
+        return gather(self, *arguments, **named)
+
+    GPUModelRunner.sync_and_gather_intermediate_tensors = make_and_gather
 
 
 def fork_workers(ahead):

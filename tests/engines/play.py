@@ -51,6 +51,7 @@ def main():
         import hybrid_experiments  # noqa: F401
         import hybrid_peer_experiments  # noqa: F401
         import speculative_experiments  # noqa: F401
+        import stage_experiments  # noqa: F401
         import trace_experiments  # noqa: F401
         import vllm_router_experiments  # noqa: F401
         from experiments import experiments, gaps, lab, versions, wrong

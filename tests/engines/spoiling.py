@@ -111,6 +111,18 @@ class GroupSpoilingConnector(GroupSpoiling, TroupeConnector):
     pass
 
 
+class StageSpoilingConnector(SpoilingWhatWasLoaded, TroupeConnector):
+    """Changes all blocks of one pipeline stage when a request has loaded, of which there is one at a time. The
+    environment's SPOILT_STAGE names it."""
+
+    def _spoil_all(self, received):
+        if not received or troupe.vllm.pipeline_stage() != int(os.environ["SPOILT_STAGE"]):
+            return
+        for tensor in self._tensors.values():
+            tensor = tensor[0] if isinstance(tensor, (list, tuple)) else tensor
+            ctypes.memset(tensor.data_ptr(), 0x3F, tensor[1:].numel() * tensor.element_size() // 2)
+
+
 class UnrefusingConnector(TroupeConnector):
     """Starts with model runners that are known not to return to the position of a failed load."""
 

@@ -108,7 +108,7 @@ def install(several_groups=False):
     members = {
         "vllm.distributed.kv_transfer.kv_connector.v1.base": {
             "KVConnectorBase_V1": KVConnectorBase_V1, "KVConnectorMetadata": plain, "KVConnectorRole": KVConnectorRole,
-            "KVConnectorWorkerMetadata": plain, "SupportsHMA": SupportsHMA},
+            "KVConnectorWorkerMetadata": plain, "KVConnectorHandshakeMetadata": plain, "SupportsHMA": SupportsHMA},
         "vllm.distributed.kv_transfer.kv_connector.v1.metrics": {
             "KVConnectorStats": KVConnectorStats, "KVConnectorPromMetrics": KVConnectorPromMetrics},
         "vllm.distributed.kv_events": {

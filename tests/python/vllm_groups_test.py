@@ -73,7 +73,7 @@ class with_groups(unittest.TestCase):
         fake_vllm.platform.cpu = True
         self.addCleanup(setattr, fake_vllm.platform, "cpu", False)
         before = self.real_layout = _groups.layout
-        _groups.layout = lambda group, config, on_cpu: self.layout
+        _groups.layout = lambda kind, spec, config, on_cpu: self.layout
         self.layout = "packed"
         self.addCleanup(setattr, _groups, "layout", before)
 
@@ -146,10 +146,9 @@ class groups(with_groups):
                                (((3, 32), (4, 8, 16)), (fake_vllm.some(itemsize=2), fake_vllm.state_dtype()))):
             spec = fake_vllm.MambaSpec()
             spec.shapes, spec.dtypes = shapes, dtypes
-            group = _groups.Group(_groups.STATE, 0, 0, 16, 2240, 1, (0,), (("mixer",),), spec)
-            layouts.add(self.real_layout(group, None, True))
+            layouts.add(self.real_layout(_groups.STATE, spec, None, True))
         sys.modules["vllm"].__version__ = "0.33.0"
-        layouts.add(self.real_layout(group, None, True))
+        layouts.add(self.real_layout(_groups.STATE, spec, None, True))
         self.assertEqual(len(layouts), 5)
 
     def test_a_page_has_several_blocks_of_smaller_groups(self):
@@ -190,7 +189,6 @@ class groups(with_groups):
         for cache, sentence, changes in (
                 (unequal, "do not divide", {}), (eagle, "speculative", {}),
                 (window_model(), "speculative", {"speculative_config": fake_vllm.some(method="ngram")}),
-                (window_model(), "pipeline", {"parallel_config__pipeline_parallel_size": 2}),
                 (window_model(), "context", {"parallel_config__decode_context_parallel_size": 2}),
                 (window_model(), "sync", {"extra": {"troupe.load": "sync"},
                                           "scheduler_config__async_scheduling": False}),

@@ -154,6 +154,51 @@ TEST_CASE("Groups that contradict each other are refused", "[connector][groups]"
   CHECK(text({group(group_kind::full), group(group_kind::chunk, 4)}).find("in two groups") != std::string::npos);
 }
 
+TEST_CASE("Stages have groups with the same tables, and all groups are of stages or none is", "[connector][groups]") {
+  const auto of_stage = [](std::uint32_t stage, page_group x) {
+    x.stage = stage;
+    return x;
+  };
+  std::vector groups{of_stage(1, group(group_kind::full)), of_stage(1, group(group_kind::window, 5, 4, {1})),
+                     of_stage(2, group(group_kind::full))};
+  CHECK(validate(groups, 8));
+  CHECK(are_of_stages(groups));
+  CHECK(table_count(groups) == 2);
+  groups.push_back(of_stage(2, group(group_kind::chunk, 4)));
+  CHECK(validate(groups, 8).error().text.find("in two groups") != std::string::npos);
+  groups.back().stage = 0;
+  CHECK(validate(groups, 8).error().text.find("give all of them the stage") != std::string::npos);
+  CHECK_FALSE(are_of_stages({}));
+}
+
+TEST_CASE("A worker has the groups of its stage, and is a rank of that stage alone", "[connector][groups]") {
+  std::vector<page_group> groups(3);
+  for (std::uint32_t g = 0; g < 3; ++g)
+    groups[g].stage = g == 1 ? 1 : 2;
+  const parallel_layout layout{2, 2, 1, false};
+  CHECK(layout_of_group(groups, layout) == parallel_layout{2, 1, 1, false});
+  using numbers = std::vector<std::uint32_t>;
+  CHECK(groups_of_worker(groups, layout, 0) == numbers{1});
+  CHECK(groups_of_worker(groups, layout, 1) == numbers{1});
+  CHECK(groups_of_worker(groups, layout, 2) == numbers{0, 2});
+  CHECK(groups_of_worker(groups, layout, 3) == numbers{0, 2});
+  for (auto& x : groups)
+    x.stage = 0;
+  CHECK(layout_of_group(groups, layout) == layout);
+  CHECK(groups_of_worker(groups, layout, 3) == numbers{0, 1, 2});
+}
+
+TEST_CASE("A hit of stages is the longest that every stage allows", "[connector][groups]") {
+  std::vector groups{group(group_kind::full), group(group_kind::state), group(group_kind::full),
+                     group(group_kind::state)};
+  groups[0].stage = groups[1].stage = 1;
+  groups[2].stage = groups[3].stage = 2;
+  CHECK(longest(groups, {{1, 1, 1}, {0, 0, 1}, {1, 1, 1}, {0, 0, 1}}) == 3);
+  // The second stage has another end.
+  CHECK(longest(groups, {{1, 1, 1}, {0, 0, 1}, {1, 1, 1}, {0, 1, 0}}) == 0);
+  CHECK(longest(groups, {{1, 1, 1}, {0, 1, 1}, {1, 1, 0}, {0, 1, 1}}) == 2);
+}
+
 TEST_CASE("A page has the blocks of all tables of its group", "[connector][groups]") {
   const std::vector groups{group(group_kind::full, 0, 2, {3, 0}), group(group_kind::state, 0, 8, {1})};
   CHECK(blocks_per_page(groups[0], 8) == 8);
