@@ -142,12 +142,13 @@ bool cache::fetch_page(std::uint32_t group, const key_digest& key) {
 std::vector<content> cache::right_bytes(std::uint32_t group, std::uint32_t rank,
                                         const std::vector<content>& prefixes) const {
   std::vector<content> out;
+  const auto stage = world_.made.groups[group].stage;
   for (const auto table : world_.made.groups[group].tables) {
     if (world_.made.groups[group].kind == group_kind::state)
-      out.push_back(kv(table, rank, prefixes.back()));
+      out.push_back(kv(table, stage, rank, prefixes.back()));
     else
       for (const auto each : prefixes)
-        out.push_back(kv(table, rank, each));
+        out.push_back(kv(table, stage, rank, each));
   }
   return out;
 }
@@ -276,7 +277,7 @@ void cache::load(std::uint32_t worker, std::uint32_t group, const transfer_task&
 
 errc cache::load_page(std::uint32_t worker, std::uint32_t group, const key_digest& key,
                       std::span<const block_id> blocks) {
-  const auto i = entries_.find({group, key});
+  const auto i = entries_.find({world_.has(defect::swapped_stages) ? twin_of(group) : group, key});
   const auto rank = world_.made.rank_of(worker);
   if (i == entries_.end() || !i->second.pages[rank]) {
     world_.count("load: not found");
@@ -294,6 +295,17 @@ errc cache::load_page(std::uint32_t worker, std::uint32_t group, const key_diges
     if (blocks[b] != null_block)
       write(worker, blocks[b], std::span(page).subspan(b * size, size));
   return errc::ok;
+}
+
+std::uint32_t cache::twin_of(std::uint32_t group) const {
+  const auto& made = world_.made;
+  const auto& x = made.groups[group];
+  for (std::uint32_t g = 0; g < made.groups.size(); ++g) {
+    const auto& other = made.groups[g];
+    if (other.stage != x.stage && other.kind == x.kind && other.tables == x.tables)
+      return g;
+  }
+  return group;
 }
 
 void cache::write(std::uint32_t worker, block_id block, std::span<const content> bytes) {
@@ -372,6 +384,8 @@ void cache::evict_some() {
     if (world_.random.one_in(6) && !is_leased(i->first)) {
       // Mostly the whole page, at times that of one rank.
       world_.count("evicted");
+      if (world_.made.stages > 1)
+        world_.count("evicted in one stage");
       if (i->second.pages.size() > 1 && world_.random.one_in(3)) {
         world_.count("evicted at one rank");
         i->second.pages[world_.random.below(i->second.pages.size())].reset();
@@ -392,6 +406,8 @@ void cache::damage_one() {
     return;
   page_of_rank->damaged = true;
   world_.count("damaged");
+  if (world_.made.stages > 1)
+    world_.count("damaged in one stage");
 }
 
 } // namespace troupe::group_simulation

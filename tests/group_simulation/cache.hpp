@@ -101,6 +101,8 @@ private:
   errc load_page(std::uint32_t worker, std::uint32_t group, const key_digest& key, std::span<const block_id> blocks);
   errc save_page(std::uint32_t worker, std::uint32_t group, const key_digest& key, std::span<const block_id> blocks);
   void check(std::uint32_t worker, std::uint32_t group, const key_digest& key, const std::vector<content>& bytes);
+  /// The group of another stage with the same tables, or the group itself.
+  std::uint32_t twin_of(std::uint32_t group) const;
   void write(std::uint32_t worker, block_id block, std::span<const content> bytes);
   /// The time that a transfer takes.
   duration time_of_transfer();

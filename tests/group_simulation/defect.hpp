@@ -60,9 +60,15 @@ enum class defect : std::uint8_t {
   keep_searches,
   /// Some answers about pages of other nodes never come, and lookups have no time limit.
   wait_for_peers,
+  /// A hit is that of the first pipeline stage alone.
+  stage_alone,
+  /// Workers of a stage load the pages of another one.
+  swapped_stages,
+  /// Workers do not name requests of which other stages load something, and their own nothing.
+  silent_stage,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 25> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 28> defect_names{{
     {"full-alone", defect::full_alone},
     {"short-window", defect::short_window},
     {"forget-extra", defect::forget_extra},
@@ -88,6 +94,9 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 25> defect_name
     {"keep-fetched-leases", defect::keep_fetched_leases},
     {"keep-searches", defect::keep_searches},
     {"wait-for-peers", defect::wait_for_peers},
+    {"stage-alone", defect::stage_alone},
+    {"swapped-stages", defect::swapped_stages},
+    {"silent-stage", defect::silent_stage},
 }};
 
 } // namespace troupe::group_simulation

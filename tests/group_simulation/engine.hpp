@@ -66,6 +66,9 @@ private:
   // steps: steps.cpp
   void one_step();
   void execute(const step& of, const connector::connector_metadata& said);
+  /// Where a worker does not name the loads of other stages.
+  void forget_others(std::uint32_t worker, const connector::connector_metadata& said,
+                     connector::finished_requests& ended) const;
   void forward(std::uint32_t worker, const step_part& part);
   void check_read(std::uint32_t worker, const request& x, std::uint32_t computed, std::string_view property);
   void check_tokens(std::uint32_t worker, const request& x, std::uint32_t table, std::uint32_t computed,

@@ -61,7 +61,9 @@ int main(int argc, char** argv) {
                                          "passed block freed",
                                          "evicted",
                                          "evicted at one rank",
+                                         "evicted in one stage",
                                          "damaged",
+                                         "damaged in one stage",
                                          "detached"};
   };
   what.choices = {{"--ignore", "do not check these properties, separated by commas", &ignored}};

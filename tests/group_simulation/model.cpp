@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace troupe::group_simulation {
 
@@ -30,7 +31,50 @@ page_group make_group(random_source& random, group_kind kind, std::uint32_t page
   return out;
 }
 
+/// Divides the layers of each group over pipeline stages, some of which have none of a table.
+void divide(random_source& random, shape& out) {
+  const auto whole = std::exchange(out.groups, {});
+  for (std::uint32_t stage = 1; stage <= out.stages; ++stage)
+    for (const auto& group : whole) {
+      auto part = group;
+      part.stage = stage;
+      std::erase_if(part.tables, [&](std::uint32_t) { return out.stages > 1 && random.one_in(4); });
+      if (!part.tables.empty())
+        out.groups.push_back(std::move(part));
+    }
+  // Each table is that of some layers, and each stage has some.
+  for (std::uint32_t t = 0; t < out.tables(); ++t)
+    if (std::none_of(out.groups.begin(), out.groups.end(),
+                     [&](const page_group& x) { return std::ranges::count(x.tables, t) > 0; })) {
+      auto lone = whole[out.group_of_table[t]];
+      const auto stage = static_cast<std::uint32_t>(1 + random.below(out.stages));
+      const auto same = std::find_if(out.groups.begin(), out.groups.end(),
+                                     [&](const page_group& x) { return x.stage == stage && x.ns == lone.ns; });
+      if (same != out.groups.end()) {
+        same->tables.push_back(t);
+        continue;
+      }
+      lone.stage = stage;
+      lone.tables = {t};
+      out.groups.push_back(std::move(lone));
+    }
+  for (std::uint32_t stage = 1; stage <= out.stages; ++stage)
+    if (std::none_of(out.groups.begin(), out.groups.end(), [&](const page_group& x) { return x.stage == stage; })) {
+      out.groups.push_back(random.pick(whole));
+      out.groups.back().stage = stage;
+    }
+  for (std::uint32_t g = 0; g < out.groups.size(); ++g)
+    for (const auto table : out.groups[g].tables)
+      out.group_of_table[table] = g;
+}
+
 } // namespace
+
+bool shape::has_table(std::uint32_t worker, std::uint32_t table) const {
+  return std::any_of(groups.begin(), groups.end(), [&](const page_group& x) {
+    return x.stage == stage_of(worker) && std::ranges::count(x.tables, table) > 0;
+  });
+}
 
 std::uint32_t shape::blocks_per_page(std::uint32_t group) const {
   const auto& x = groups[group];
@@ -40,13 +84,15 @@ std::uint32_t shape::blocks_per_page(std::uint32_t group) const {
 std::string shape::describe() const {
   std::string out = "pages of " + std::to_string(page_tokens) + " tokens, " + std::to_string(workers) + " workers" +
                     (replicated ? " with the same KV" : "") + ", " + std::to_string(blocks) + " blocks" +
-                    (peers ? ", peers" : "");
+                    (peers ? ", peers" : "") + (stages > 0 ? ", " + std::to_string(stages) + " stages" : "");
   for (const auto& x : groups) {
     constexpr const char* names[] = {"full", "window", "chunk", "state"};
     out += std::string("; ") + names[static_cast<int>(x.kind)];
     if (x.tokens > 0)
       out += " " + std::to_string(x.tokens) + "+" + std::to_string(x.extra_tokens);
     out += " in blocks of " + std::to_string(x.block_tokens) + ", " + std::to_string(x.tables.size()) + " tables";
+    if (x.stage > 0)
+      out += " of stage " + std::to_string(x.stage);
   }
   return out;
 }
@@ -74,6 +120,13 @@ shape make_shape(random_source& random) {
 
   out.workers = random.number(1, 3);
   out.replicated = out.workers > 1 && random.one_in(4);
+  if (random.one_in(3)) {
+    out.stages = random.number(1, 3);
+    out.workers *= out.stages;
+    divide(random, out);
+    for (auto& group : out.groups)
+      group.ns = namespace_id{1, static_cast<std::uint64_t>(&group - out.groups.data()) + 1};
+  }
   out.step_tokens = random.number(std::max(2U, out.page_tokens / 2), 5 * out.page_tokens);
   out.prompt_max = random.number(2, 9) * out.page_tokens;
   out.output_max = random.number(1, 2 * out.page_tokens);
@@ -111,8 +164,8 @@ std::uint32_t first_page(const shape& x, std::uint32_t group, std::uint32_t leng
   return first_needed(x.groups[group], length) / x.page_tokens;
 }
 
-content kv(std::uint32_t table, std::uint32_t rank, content prefix) {
-  return mix(mix(prefix, table + 1), rank + 1);
+content kv(std::uint32_t table, std::uint32_t stage, std::uint32_t rank, content prefix) {
+  return mix(mix(prefix, table + 1), 16 * stage + rank + 1);
 }
 
 } // namespace troupe::group_simulation

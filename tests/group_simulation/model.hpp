@@ -24,10 +24,14 @@ inline constexpr block_id empty_block = 0;
 struct shape {
   std::uint32_t page_tokens = 0;
   std::vector<page_group> groups;
-  /// By the engine's number of a block table.
+  /// By the engine's number of a block table: a group that it is in.
   std::vector<std::uint32_t> group_of_table;
+  /// Of all pipeline stages, stage by stage.
   std::uint32_t workers = 1;
-  /// All workers have the same KV, and one of them saves.
+  /// Pipeline stages, each of which has groups of its own with the same tables as those of others; 0: all workers have
+  /// all groups.
+  std::uint32_t stages = 0;
+  /// All workers of a stage have the same KV, and one of them saves.
   bool replicated = false;
   std::uint32_t blocks = 0;
   std::uint32_t step_tokens = 0;
@@ -49,8 +53,16 @@ struct shape {
   const page_group& group_of(std::uint32_t table) const { return groups[group_of_table[table]]; }
   std::uint32_t block_tokens(std::uint32_t table) const { return group_of(table).block_tokens; }
   std::uint32_t blocks_per_page(std::uint32_t group) const;
-  std::uint32_t rank_of(std::uint32_t worker) const noexcept { return replicated ? 0 : worker; }
-  std::uint32_t ranks() const noexcept { return replicated ? 1 : workers; }
+  std::uint32_t workers_of_group() const noexcept { return stages == 0 ? workers : workers / stages; }
+  /// As `page_group::stage`.
+  std::uint32_t stage_of(std::uint32_t worker) const noexcept {
+    return stages == 0 ? 0 : worker / workers_of_group() + 1;
+  }
+  std::uint32_t rank_of(std::uint32_t worker) const noexcept { return replicated ? 0 : worker % workers_of_group(); }
+  std::uint32_t ranks() const noexcept { return replicated ? 1 : workers_of_group(); }
+  bool has_group(std::uint32_t worker, std::uint32_t group) const { return groups[group].stage == stage_of(worker); }
+  /// Whether a worker has layers whose blocks are in this table.
+  bool has_table(std::uint32_t worker, std::uint32_t table) const;
   std::string describe() const;
 };
 
@@ -64,7 +76,8 @@ std::uint32_t first_needed(const page_group& group, std::uint32_t length);
 /// The first page that a hit of `length` tokens needs.
 std::uint32_t first_page(const shape& x, std::uint32_t group, std::uint32_t length);
 
-/// The KV of one token, or the state after some tokens: `prefix` stands for all tokens up to there.
-content kv(std::uint32_t table, std::uint32_t rank, content prefix);
+/// The KV of one token, or the state after some tokens: `prefix` stands for all tokens up to there. `stage`: as
+/// `page_group::stage`.
+content kv(std::uint32_t table, std::uint32_t stage, std::uint32_t rank, content prefix);
 
 } // namespace troupe::group_simulation

@@ -27,8 +27,8 @@ connector::grouped_options options_of(world& w) {
   connector::grouped_options out;
   out.groups = groups_for_rules(w);
   out.page_tokens = w.made.page_tokens;
-  out.workers = w.made.workers;
-  out.writers = w.made.replicated ? 1 : w.made.workers;
+  out.workers = w.made.workers_of_group();
+  out.writers = w.made.ranks();
   out.lookup_keys_max = random.one_in(2) ? 4096 : random.number(1, 6);
   out.lookups_max = random.one_in(2) ? 256 : random.number(1, 16);
   out.early_lookups_max = random.one_in(3) ? random.below(4) : 512;
@@ -75,7 +75,8 @@ void scheduler_side::receive() {
     if (answer && fetched)
       fetched_leases_.insert(answer->lease);
     const bool alone = world_.has(defect::full_alone) && world_.made.groups.front().kind == group_kind::full;
-    const bool spoiled = (alone && world_.made.groups[asked.group].kind != group_kind::full) ||
+    const bool others = world_.has(defect::stage_alone) && world_.made.groups[asked.group].stage > 1;
+    const bool spoiled = others || (alone && world_.made.groups[asked.group].kind != group_kind::full) ||
                          (world_.has(defect::believe_fetches) && fetched);
     if (spoiled && answer) {
       answer->matched = static_cast<std::uint32_t>(asked.keys.size());
@@ -439,6 +440,8 @@ void scheduler_side::spoil(connector::connector_metadata& said) {
   if (world_.has(defect::full_alone) && world_.made.groups.front().kind == group_kind::full)
     std::erase_if(said.loads,
                   [&](const connector::load_op& op) { return world_.made.groups[op.group].kind != group_kind::full; });
+  if (world_.has(defect::stage_alone))
+    std::erase_if(said.loads, [&](const connector::load_op& op) { return world_.made.groups[op.group].stage > 1; });
   if (!world_.has(defect::load_over_computed))
     return;
   for (auto& op : said.loads) {
@@ -464,7 +467,7 @@ void scheduler_side::check_loads(const connector::connector_metadata& said) {
       continue;
     }
     const auto& x = *i->second;
-    loads_[op.id] = {x.life, op.group, op.keys, made.workers, {}};
+    loads_[op.id] = {x.life, op.group, op.keys, made.workers_of_group(), {}};
     const auto& group = made.groups[op.group];
     const auto per_page = made.page_tokens / group.block_tokens;
     auto at = op.blocks.begin();
@@ -497,8 +500,8 @@ void scheduler_side::note_stores(const step& of, const connector::connector_meta
         for (const auto& key : op.keys)
           ++x->saves[{op.group, key}];
       }
-    stores_.emplace(op.id, open_store{life, op.group, op.keys, world_.made.replicated ? 1 : world_.made.workers,
-                                      std::vector<std::uint8_t>(op.keys.size(), 1)});
+    stores_.emplace(
+        op.id, open_store{life, op.group, op.keys, world_.made.ranks(), std::vector<std::uint8_t>(op.keys.size(), 1)});
   }
   for (const auto& part : of.parts)
     check_nothing_forgotten(part);

@@ -115,6 +115,7 @@ void engine::execute(const step& of, const connector::connector_metadata& said) 
     world_.pass(milliseconds(world_.random.below(3)));
     half.wait_for_save(nullptr);
     auto ended = half.get_finished({});
+    forget_others(w, said, ended);
     world_.pass(milliseconds(world_.random.below(3)));
     connector::worker_output out;
     out.sent = std::move(ended.sent);
@@ -127,28 +128,44 @@ void engine::execute(const step& of, const connector::connector_metadata& said) 
   }
 }
 
+void engine::forget_others(std::uint32_t worker, const connector::connector_metadata& said,
+                           connector::finished_requests& ended) const {
+  if (!world_.has(defect::silent_stage))
+    return;
+  const auto is_of_others = [&](const std::string& name) {
+    return std::none_of(said.loads.begin(), said.loads.end(), [&](const connector::load_op& op) {
+      return op.request == name && world_.made.has_group(worker, op.group);
+    });
+  };
+  for (const auto& op : said.loads)
+    if (is_of_others(op.request))
+      std::erase(ended.received, op.request);
+}
+
 void engine::forward(std::uint32_t worker, const step_part& part) {
   for (std::uint32_t t = 0; t < part.who->tables.size(); ++t)
-    write(worker, part, t);
+    if (world_.made.has_table(worker, t))
+      write(worker, part, t);
 }
 
 void engine::write(std::uint32_t worker, const step_part& part, std::uint32_t table) {
   const auto& x = *part.who;
   const auto rank = world_.made.rank_of(worker);
+  const auto stage = world_.made.stage_of(worker);
   const auto size = world_.made.block_tokens(table);
   const auto last = part.computed + part.scheduled;
   if (world_.made.group_of(table).kind == group_kind::state) {
     for (const auto i : positions_written(x, table, last))
-      pool_.memory(worker, x.tables[table][i])[0] = kv(table, rank, x.prefix[std::min((i + 1) * size, last)]);
+      pool_.memory(worker, x.tables[table][i])[0] = kv(table, stage, rank, x.prefix[std::min((i + 1) * size, last)]);
     return;
   }
   for (auto i = part.computed; i < last; ++i)
-    pool_.memory(worker, x.tables[table][i / size])[i % size] = kv(table, rank, x.prefix[i + 1]);
+    pool_.memory(worker, x.tables[table][i / size])[i % size] = kv(table, stage, rank, x.prefix[i + 1]);
 }
 
 void engine::check_read(std::uint32_t worker, const request& x, std::uint32_t computed, std::string_view property) {
   for (std::uint32_t t = 0; t < x.tables.size(); ++t)
-    if (computed > 0)
+    if (computed > 0 && world_.made.has_table(worker, t))
       check_tokens(worker, x, t, computed, property);
 }
 
@@ -157,6 +174,7 @@ void engine::check_tokens(std::uint32_t worker, const request& x, std::uint32_t 
   const auto& group = world_.made.group_of(table);
   const auto size = group.block_tokens;
   const auto rank = world_.made.rank_of(worker);
+  const auto stage = world_.made.stage_of(worker);
   const auto wrong = [&](std::uint32_t token) {
     world_.broken(property, x.name + " goes on behind token " + std::to_string(computed) + ", and worker " +
                                 std::to_string(worker) + " has something else for token " + std::to_string(token) +
@@ -167,12 +185,13 @@ void engine::check_tokens(std::uint32_t worker, const request& x, std::uint32_t 
   };
   if (group.kind == group_kind::state) {
     const auto block = block_of(computed - 1);
-    if (block == empty_block || pool_.memory(worker, block)[0] != kv(table, rank, x.prefix[computed]))
+    if (block == empty_block || pool_.memory(worker, block)[0] != kv(table, stage, rank, x.prefix[computed]))
       wrong(computed - 1);
     return;
   }
   for (auto i = first_needed(group, computed); i < computed; ++i)
-    if (block_of(i) == empty_block || pool_.memory(worker, block_of(i))[i % size] != kv(table, rank, x.prefix[i + 1]))
+    if (block_of(i) == empty_block ||
+        pool_.memory(worker, block_of(i))[i % size] != kv(table, stage, rank, x.prefix[i + 1]))
       return wrong(i);
 }
 

@@ -10,7 +10,7 @@ namespace {
 connector::worker_options options_of(world& w, std::uint32_t worker, std::uint32_t group) {
   connector::worker_options out;
   out.blocks_per_page = w.made.blocks_per_page(group);
-  out.writer = !w.made.replicated || worker == 0;
+  out.writer = !w.made.replicated || worker % w.made.workers_of_group() == 0;
   out.task_keys_max = w.random.number(1, 4);
   out.tasks_max = w.random.number(1, 4);
   return out;
@@ -79,6 +79,10 @@ group_worker make_worker(world& w, cache& c, std::uint32_t worker) {
   group_worker out;
   std::vector<std::unique_ptr<connector::worker_half>> halves;
   for (std::uint32_t g = 0; g < w.made.groups.size(); ++g) {
+    if (!w.made.has_group(worker, g)) {
+      halves.push_back(nullptr);
+      continue;
+    }
     auto half = std::make_unique<group_half>(w, c, worker, g);
     out.groups.push_back(half.get());
     halves.push_back(std::move(half));
