@@ -14,6 +14,13 @@ content token_at(std::uint64_t family, std::uint64_t branch, std::uint32_t posit
 
 } // namespace
 
+connector::block_hash hash_of(content prefix) {
+  connector::block_hash out{};
+  for (std::size_t i = 0; i < 8; ++i)
+    out[i] = static_cast<std::byte>(prefix >> (8 * i));
+  return out;
+}
+
 request* engine::find(const std::string& name) {
   const auto i = requests_.find(name);
   return i == requests_.end() ? nullptr : i->second.get();
@@ -51,9 +58,7 @@ void engine::extend(request& x) {
   const auto page = world_.made.page_tokens;
   while ((x.hashes.size() + 1) * page <= x.tokens()) {
     const auto first = static_cast<std::uint32_t>(x.hashes.size()) * page;
-    auto& hash = x.hashes.emplace_back();
-    for (std::size_t i = 0; i < 8; ++i)
-      hash[i] = static_cast<std::byte>(x.prefix[first + page] >> (8 * i));
+    x.hashes.push_back(hash_of(x.prefix[first + page]));
     connector::key_chain keys({connector::key_source::engine_hashes, page, 1}, {world_.made.groups.front().ns}, {});
     keys.add_hashes({0, x.hashes});
     x.keys.assign(keys.keys().begin(), keys.keys().end());

@@ -66,9 +66,11 @@ enum class defect : std::uint8_t {
   swapped_stages,
   /// Workers do not name requests of which other stages load something, and their own nothing.
   silent_stage,
+  /// Drafts count as tokens before they are accepted.
+  save_drafts,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 28> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 29> defect_names{{
     {"full-alone", defect::full_alone},
     {"short-window", defect::short_window},
     {"forget-extra", defect::forget_extra},
@@ -97,6 +99,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 28> defect_name
     {"stage-alone", defect::stage_alone},
     {"swapped-stages", defect::swapped_stages},
     {"silent-stage", defect::silent_stage},
+    {"save-drafts", defect::save_drafts},
 }};
 
 } // namespace troupe::group_simulation

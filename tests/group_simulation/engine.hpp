@@ -49,6 +49,8 @@ private:
   bool has_room_for(const request& x) const;
   bool begin_load(request& x, std::uint32_t computed, std::uint32_t external);
   void preempt(request& x, step& out);
+  /// Drafts tokens behind the last one, at most `most`. Returns their number.
+  std::uint32_t draft(request& x, std::uint32_t most);
   /// The tokens of a step, which ends at the boundary of a state where that is how states are written.
   std::uint32_t tokens_of_step(const request& x, std::uint32_t budget) const;
   /// The longest prefix that the engine has itself.
@@ -75,6 +77,8 @@ private:
                     std::string_view property);
   void write(std::uint32_t worker, const step_part& part, std::uint32_t table);
   void end_of_step(const step& of);
+  /// Takes the drafts of a step that the model accepts. Returns the number of the others.
+  std::uint32_t take_drafts(request& x);
   void name_blocks(request& x, std::uint32_t from, std::uint32_t last);
   void take_output(const connector::worker_output& output);
   void load_ended(request& x, bool failed);

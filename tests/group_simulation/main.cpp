@@ -50,6 +50,8 @@ int main(int argc, char** argv) {
                                          "load: damaged",
                                          "request: loaded",
                                          "request: load failed",
+                                         "draft rejected",
+                                         "drafts accepted",
                                          "save ordered",
                                          "save: ok",
                                          "save: exists",

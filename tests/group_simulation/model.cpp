@@ -84,7 +84,8 @@ std::uint32_t shape::blocks_per_page(std::uint32_t group) const {
 std::string shape::describe() const {
   std::string out = "pages of " + std::to_string(page_tokens) + " tokens, " + std::to_string(workers) + " workers" +
                     (replicated ? " with the same KV" : "") + ", " + std::to_string(blocks) + " blocks" +
-                    (peers ? ", peers" : "") + (stages > 0 ? ", " + std::to_string(stages) + " stages" : "");
+                    (peers ? ", peers" : "") + (stages > 0 ? ", " + std::to_string(stages) + " stages" : "") +
+                    (drafts > 0 ? ", " + std::to_string(drafts) + " drafts" : "");
   for (const auto& x : groups) {
     constexpr const char* names[] = {"full", "window", "chunk", "state"};
     out += std::string("; ") + names[static_cast<int>(x.kind)];
@@ -140,6 +141,10 @@ shape make_shape(random_source& random) {
   out.late_output = random.one_in(2);
   out.offers_left_out = random.one_in(3) ? 3 : 20;
   out.peers = !random.one_in(3);
+  const bool states = std::any_of(out.groups.begin(), out.groups.end(),
+                                  [](const page_group& x) { return x.kind == group_kind::state; });
+  if (!states && random.one_in(3))
+    out.drafts = random.number(1, 2 * out.page_tokens);
   return out;
 }
 

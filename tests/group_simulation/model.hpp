@@ -48,6 +48,8 @@ struct shape {
   std::uint32_t offers_left_out = 0;
   /// The node has peers.
   bool peers = false;
+  /// The most drafts that a step verifies beside a request's last token.
+  std::uint32_t drafts = 0;
 
   std::uint32_t tables() const noexcept { return static_cast<std::uint32_t>(group_of_table.size()); }
   const page_group& group_of(std::uint32_t table) const { return groups[group_of_table[table]]; }

@@ -30,6 +30,9 @@ struct request {
   phase now = phase::waiting;
   /// `prefix[n]` stands for the first n tokens.
   std::vector<content> prefix;
+  /// The same for the tokens that a step drafts, of which so many are accepted.
+  std::vector<content> drafts;
+  std::uint32_t accepted = 0;
   std::uint32_t prompt = 0;
   /// The number of tokens at which it ends.
   std::uint32_t end = 0;
@@ -50,8 +53,13 @@ struct request {
   std::map<std::pair<std::uint32_t, key_digest>, std::uint32_t> saves;
   std::set<std::pair<std::uint32_t, key_digest>> known;
 
+  /// Stands for the first n tokens, the last of which may be drafts.
+  content with_drafts(std::size_t n) const { return n < prefix.size() ? prefix[n] : drafts[n - prefix.size()]; }
   std::uint32_t tokens() const noexcept { return static_cast<std::uint32_t>(prefix.size()) - 1; }
 };
+
+/// The engine's hash of a page whose last token `prefix` stands for.
+connector::block_hash hash_of(content prefix);
 
 /// Part of a step.
 struct step_part {

@@ -35,7 +35,8 @@ std::uint32_t engine::tokens_of_step(const request& x, std::uint32_t budget) con
 void engine::schedule_running(step& out, std::uint32_t& budget) {
   for (std::size_t i = 0; i < running_.size() && budget > 0;) {
     auto& x = *running_[i];
-    const auto count = tokens_of_step(x, budget);
+    auto count = tokens_of_step(x, budget);
+    count += draft(x, budget - count);
     auto added = allocate(x, x.computed + count);
     while (!added && running_.back() != &x) {
       preempt(*running_.back(), out);
@@ -51,7 +52,25 @@ void engine::schedule_running(step& out, std::uint32_t& budget) {
   }
 }
 
+std::uint32_t engine::draft(request& x, std::uint32_t most) {
+  x.drafts.clear();
+  x.accepted = 0;
+  if (world_.made.drafts == 0 || x.computed + 1 != x.tokens())
+    return 0;
+  // One token more follows from what is accepted.
+  const auto room = std::min(most, x.end - x.tokens() - 1);
+  const auto count = std::min(room, static_cast<std::uint32_t>(world_.random.below(world_.made.drafts + 1)));
+  x.accepted = static_cast<std::uint32_t>(world_.random.below(count + 1));
+  for (std::uint32_t i = 0; i < count; ++i)
+    x.drafts.push_back(mix(x.with_drafts(x.prefix.size() + i - 1), i < x.accepted ? 77 : 78));
+  if (count > 0)
+    world_.count(x.accepted < count ? "draft rejected" : "drafts accepted");
+  return count;
+}
+
 void engine::preempt(request& x, step& out) {
+  x.drafts.clear();
+  x.accepted = 0;
   world_.count("preempted");
   world_.trace("is preempted", x.name, x.computed);
   std::erase(running_, &x);

@@ -403,9 +403,19 @@ std::vector<connector::state_offer> scheduler_side::spoiled_offers(const step_pa
   return out;
 }
 
+void scheduler_side::name_drafts(const request& x, std::vector<connector::block_hash>& hashes,
+                                 connector::scheduled_request& said) {
+  const auto tokens = x.tokens() + static_cast<std::uint32_t>(x.drafts.size());
+  for (auto end = (hashes.size() + 1) * world_.made.page_tokens; end <= tokens; end += world_.made.page_tokens)
+    hashes.push_back(hash_of(x.with_drafts(end)));
+  said.tokens = {0, std::span(tokens_).first(tokens)};
+  said.hashes = {0, hashes};
+}
+
 connector::connector_metadata scheduler_side::build(const step& of) {
   receive();
   std::deque<std::vector<connector::state_offer>> offers;
+  std::deque<std::vector<connector::block_hash>> hashes;
   std::vector<connector::scheduled_request> fresh;
   std::vector<connector::scheduled_request> cached;
   for (const auto& part : of.parts) {
@@ -421,6 +431,8 @@ connector::connector_metadata scheduler_side::build(const step& of) {
     said.tokens = whole.tokens;
     said.hashes = whole.hashes;
     said.states = offers.emplace_back(spoiled_offers(part));
+    if (world_.has(defect::save_drafts) && !part.who->drafts.empty())
+      name_drafts(*part.who, hashes.emplace_back(part.who->hashes), said);
     (part.is_new ? fresh : cached).push_back(said);
   }
   const std::vector<std::string_view> preempted(of.preempted.begin(), of.preempted.end());
@@ -510,7 +522,9 @@ void scheduler_side::note_stores(const step& of, const connector::connector_meta
 void scheduler_side::check_nothing_forgotten(const step_part& part) {
   const auto& x = *part.who;
   const auto page_tokens = world_.made.page_tokens;
-  auto end = part.computed + part.scheduled;
+  // The page of a token that a step before has drafted is known only now.
+  const auto begin = part.computed - std::min(part.computed, world_.made.drafts);
+  auto end = std::min(part.computed + part.scheduled, x.tokens());
   if (!options_.save_generated)
     end = std::min(end, x.prompt);
   for (std::uint32_t g = 0; g < world_.made.groups.size(); ++g) {
@@ -525,7 +539,7 @@ void scheduler_side::check_nothing_forgotten(const step_part& part) {
       continue;
     }
     const auto per_page = page_tokens / group.block_tokens;
-    for (auto i = part.computed / page_tokens; i < end / page_tokens; ++i) {
+    for (auto i = begin / page_tokens; i < end / page_tokens; ++i) {
       bool whole = true;
       for (const auto t : group.tables)
         for (auto b = i * per_page; b < (i + 1) * per_page; ++b)

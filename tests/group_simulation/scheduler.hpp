@@ -79,6 +79,8 @@ private:
   void check_nothing_forgotten(const step_part& part);
   void check_saved(const step_part& part, std::uint32_t group, std::uint32_t page);
   connector::block_tables flat(const std::vector<std::vector<block_id>>& tables, bool without_named);
+  /// Where drafts count as tokens: `hashes` get those of pages with drafts.
+  void name_drafts(const request& x, std::vector<connector::block_hash>& hashes, connector::scheduled_request& said);
   std::vector<connector::state_offer> spoiled_offers(const step_part& of);
   void spoil(connector::connector_metadata& said);
 

@@ -160,7 +160,7 @@ void engine::write(std::uint32_t worker, const step_part& part, std::uint32_t ta
     return;
   }
   for (auto i = part.computed; i < last; ++i)
-    pool_.memory(worker, x.tables[table][i / size])[i % size] = kv(table, stage, rank, x.prefix[i + 1]);
+    pool_.memory(worker, x.tables[table][i / size])[i % size] = kv(table, stage, rank, x.with_drafts(i + 1));
 }
 
 void engine::check_read(std::uint32_t worker, const request& x, std::uint32_t computed, std::string_view property) {
@@ -195,11 +195,19 @@ void engine::check_tokens(std::uint32_t worker, const request& x, std::uint32_t 
       return wrong(i);
 }
 
+std::uint32_t engine::take_drafts(request& x) {
+  x.prefix.insert(x.prefix.end(), x.drafts.begin(), x.drafts.begin() + x.accepted);
+  const auto rejected = static_cast<std::uint32_t>(x.drafts.size()) - x.accepted;
+  x.drafts.clear();
+  x.accepted = 0;
+  return rejected;
+}
+
 void engine::end_of_step(const step& of) {
   for (const auto& part : of.parts) {
     auto& x = *part.who;
     const auto from = x.computed;
-    x.computed += part.scheduled;
+    x.computed += part.scheduled - take_drafts(x);
     name_blocks(x, from, x.computed);
     world_.count("tokens computed");
     if (x.computed < x.tokens())

@@ -226,6 +226,31 @@ TEST_CASE("Pages are saved by the step that completes them, and their blocks hel
   CHECK(x.state.tracked_requests() == 0);
 }
 
+TEST_CASE("Drafts are in no page, whether they are accepted or not", "[connector][groups]") {
+  harness x(two_groups());
+  x.ask("a", 7);
+  x.answer(0, {});
+  x.answer(1, {});
+  CHECK(x.ask("a", 7) == matched_tokens{0, false});
+  x.allocate("a", {}, 0);
+  CHECK(x.run("a", {{1, 2, 3, 4}, {5, 6, 7, 8}}, 0, 7, 7).stores.size() == 2);
+  // The last token of a page and five drafts, which go over the end of the next page.
+  auto meta = x.run("a", {{9, 10}, {11, 12}}, 7, 6, 8, false);
+  REQUIRE(meta.stores.size() == 2);
+  CHECK(meta.stores[0].first_page == 1);
+  CHECK(meta.stores[0].keys.size() == 1);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{7, 8});
+  CHECK(meta.stores[1].blocks == std::vector<block_id>{3, 4});
+  // Two of them are accepted, then none. An engine that schedules ahead has counted them before.
+  CHECK(x.run("a", {{}, {}}, 13, 6, 11, false).stores.empty());
+  CHECK(x.run("a", {{}, {}}, 10, 6, 11, false).stores.empty());
+  // The last token of their page is known.
+  meta = x.run("a", {{}, {}}, 11, 6, 12, false);
+  REQUIRE(meta.stores.size() == 2);
+  CHECK(meta.stores[0].first_page == 2);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{11, 12});
+}
+
 TEST_CASE("Pages that were found behind the hit are saved again", "[connector][groups]") {
   harness x(three_groups());
   x.ask("a", 17);
