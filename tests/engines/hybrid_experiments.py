@@ -22,6 +22,11 @@ from experiments import (BLOCK, EXACT, PROMPT, PROMPTS, ROUNDING, SEVERAL_GROUPS
 COARSE = 0.1
 
 
+# Workers in processes of their own never sleep while requests load. On few cores a node beside them gets its turns late.
+PATIENT = {"lookup_patience_seconds": 120, "request_timeout_seconds": 60, "lease_seconds": 120,
+           "task_deadline_seconds": 120}
+
+
 @dataclass(frozen=True)
 class kind:
     """A model, and what is known of its hits."""
@@ -59,7 +64,7 @@ class kind:
 
     def pages(self, group, prompts=PROMPTS, tokens=PROMPT):
         """The number of pages of such prompts in a group."""
-        return prompts * (1 if group == "state" else tokens // self.unit)
+        return prompts * (1 if group.endswith("state") else tokens // self.unit)
 
     def engine(self, lab):
         model = tiny_model.write(lab.directory / f"tiny-{self.name}", config=self.config(), weights=self.weights)
@@ -198,7 +203,7 @@ def play_apart(lab, this, made, **options):
             one.say("played")
         return outputs, metrics, runs_apart(one), schedules_ahead(one)
 
-    run = lab.start(play_until_saved, lab.connector(made), multiprocessing="fork",
+    run = lab.start(play_until_saved, lab.connector(made, **PATIENT), multiprocessing="fork",
                     **{**this.engine(lab), **this.apart, **this.exact, **options})
     for answer in ("again", "again", "end"):
         run.hear()

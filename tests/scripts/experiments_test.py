@@ -21,6 +21,7 @@ import engines  # noqa: E402
 import experiments  # noqa: E402
 import hybrid_experiments  # noqa: E402
 import speculative_experiments  # noqa: E402
+import stage_experiments  # noqa: E402
 import lmcache_experiments  # noqa: E402
 import play  # noqa: E402
 import workplace  # noqa: E402
