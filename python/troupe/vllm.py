@@ -19,7 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
                                                                KVConnectorRole, KVConnectorWorkerMetadata)
 from vllm.logger import init_logger
 
-from troupe import _events, _groups, _halves, _interface, _kv_shape, _spans, _stages, _texts, _traces
+from troupe import _drafts, _events, _groups, _halves, _interface, _kv_shape, _spans, _stages, _texts, _traces
 from troupe._library import TroupeError
 from troupe._options import Options
 from troupe._statistics import SchedulerCounters, TroupePromMetrics, TroupeStats
@@ -177,6 +177,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
                                     page_tokens, tables)
         else:
             groups = _stages.groups_of(stages, page_tokens, tables)
+        _drafts.refuse(vllm_config, groups.groups)
         self._groups = self._shape = groups
         self._engine = engine_options(vllm_config, self._options, self._keys, 1, groups.latent())
         identity = groups.identity()
@@ -903,7 +904,8 @@ def draft(vllm_config):
     """The draft model of speculative decoding, if there is one: its layers are in the KV cache beside the others."""
     speculative = getattr(vllm_config, "speculative_config", None)
     model = getattr(speculative, "draft_model_config", None)
-    if model is None:
+    if model is None or speculative.method in _drafts.WITHOUT_LAYERS:
+        # Where tokens are looked up, vLLM names the model itself as the draft's.
         return ""
     return f" draft {speculative.method} {model.model} {model.revision or ''}"
 
@@ -969,9 +971,6 @@ def refuse_with_groups(vllm_config, options):
     if parallel.decode_context_parallel_size > 1:
         raise _kv_shape.DoesNotFit("Troupe does not support decode context parallelism with several KV cache groups, or "
                                    f"with pipeline stages of different numbers of layers: {_groups.WAY_OUT}")
-    if getattr(vllm_config, "speculative_config", None) is not None:
-        raise _kv_shape.DoesNotFit("Troupe does not support speculative decoding with several KV cache groups: "
-                                   f"{_groups.WAY_OUT}")
     if options.page_tokens:
         raise _kv_shape.DoesNotFit("\"troupe.page_tokens\" does not work with a model that has several KV cache groups, "
                                    "whose pages have the block size of the largest group: leave it out")

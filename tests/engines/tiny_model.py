@@ -10,6 +10,8 @@ import math
 import pathlib
 
 VOCABULARY = 32000
+# Before the names of weights that are drawn and not written.
+UNUSED = "unused."
 LONGEST = 8192
 
 
@@ -94,7 +96,7 @@ def attention(config):
 
 def shapes(config):
     """Name of each weight, its shape, and how much larger than usual it is drawn; None: ones; two numbers: the bounds of
-    evenly spread values."""
+    evenly spread values; a function: of values that are drawn as usual."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     yield "model.embed_tokens.weight", (VOCABULARY, hidden), 8.0
     yield "model.norm.weight", (hidden,), None
@@ -108,6 +110,34 @@ def shapes(config):
         yield prefix + "mlp.gate_proj.weight", (inner, hidden), 1.0
         yield prefix + "mlp.up_proj.weight", (inner, hidden), 1.0
         yield prefix + "mlp.down_proj.weight", (hidden, inner), 1.0
+
+
+def shapes_of_first_layers(config, count=2):
+    """Like `shapes`; the layers behind the first ones add nothing, so that a model of these alone has the same output.
+    All tokens' embeddings have the same length."""
+    for name, shape, gain in shapes(config):
+        layer = name.removeprefix("model.layers.").partition(".")[0]
+        if name == "model.embed_tokens.weight":
+            gain = lambda drawn: drawn.sign() / 2  # noqa: E731
+        elif layer.isdigit() and int(layer) >= count and name.endswith(("o_proj.weight", "down_proj.weight")):
+            gain = (0.0, 0.0)
+        yield name, shape, gain
+
+
+def shapes_of_eagle(config):
+    """A head of EAGLE that drafts what a model does whose first layer alone adds something: it reads the next token's
+    embedding and not the model's output, has no norm in front of its layer, and lets that add as much as its input."""
+    import torch
+
+    hidden = config["hidden_size"]
+    for name, shape, gain in shapes_of_first_layers(config):
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            gain = 2 * gain
+        if name == "lm_head.weight":
+            yield f"{UNUSED}{name}", shape, gain  # the model's own, which is drawn in between
+        elif not name.endswith(("input_layernorm.weight", "model.norm.weight")):
+            yield name.removeprefix("model."), shape, gain
+    yield "fc.weight", (hidden, 2 * hidden), lambda _: torch.cat((2 * torch.eye(hidden), torch.zeros(hidden, hidden)), 1)
 
 
 def shapes_of_mellum(config):
@@ -136,9 +166,12 @@ def write(directory, seed=20260, config=None, weights=shapes):
         elif isinstance(gain, tuple):
             least, most = gain
             drawn[name] = (least + (most - least) * torch.rand(shape, generator=dice)).to(torch.bfloat16)
+        elif callable(gain):
+            drawn[name] = gain(torch.randn(shape, generator=dice)).to(torch.bfloat16)
         else:
             normal = torch.randn(shape, generator=dice) * (gain / math.sqrt(shape[-1]))
             drawn[name] = normal.to(torch.bfloat16)
+    drawn = {name: values for name, values in drawn.items() if not name.startswith(UNUSED)}
     save_file(drawn, directory / "model.safetensors", metadata={"format": "pt"})
     # Last, since it says that the rest is there.
     (directory / "config.json").write_text(wanted)

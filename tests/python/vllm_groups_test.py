@@ -187,14 +187,21 @@ class groups(with_groups):
         eagle = window_model()
         eagle.kv_cache_groups[1].is_eagle_group = True
         for cache, sentence, changes in (
-                (unequal, "do not divide", {}), (eagle, "speculative", {}),
-                (window_model(), "speculative", {"speculative_config": fake_vllm.some(method="ngram")}),
+                (unequal, "do not divide", {}), (eagle, "MTP", {}),
+                (window_model(), "not tested with speculative decoding by medusa",
+                 {"speculative_config": fake_vllm.some(method="medusa")}),
+                (state_model(), "states", {"speculative_config": fake_vllm.some(method="ngram")}),
                 (window_model(), "context", {"parallel_config__decode_context_parallel_size": 2}),
                 (window_model(), "sync", {"extra": {"troupe.load": "sync"},
                                           "scheduler_config__async_scheduling": False}),
                 (window_model(), "page_tokens", {"extra": {"troupe.page_tokens": 32}})):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.made(cache, **changes)
+
+    def test_drafts_work_where_they_were_tested(self):
+        for method in ("ngram", "draft_model", "eagle"):
+            self.made(window_model(), speculative_config=fake_vllm.some(method=method))
+            self.assertEqual(len(self.groups), 2)
 
     def test_without_prefix_caching_there_are_no_states(self):
         cache = state_model()

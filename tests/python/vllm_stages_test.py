@@ -141,7 +141,8 @@ class stages(unittest.TestCase):
 
     def test_what_does_not_work_with_stages_of_different_sizes_is_said(self):
         unequal = one_group("layers.0", "layers.1"), one_group("layers.2")
-        for changes, sentence in (({"parallel_config__decode_context_parallel_size": 2}, "context parallelism"),
+        for changes, sentence in (({"speculative_config": fake_vllm.some(method="ngram")}, "stages"),
+                                  ({"parallel_config__decode_context_parallel_size": 2}, "context parallelism"),
                                   ({"extra": {"troupe.page_tokens": 32}}, "page_tokens"),
                                   ({"extra": {"troupe.load": "sync"}, "scheduler_config__async_scheduling": False},
                                    "sync")):

@@ -79,8 +79,9 @@ class starting(with_library):
         for other in (usual, with_draft("tiny"), with_draft("small", "main"), with_draft("small", method="eagle")):
             self.assertNotEqual(one, other)
         # Guesses from the prompt alone have no KV cache.
-        self.made(speculative_config=fake_vllm.some(method="ngram", draft_model_config=None))
-        self.assertEqual(usual, self.texts)
+        for named in (None, fake_vllm.some(model="tiny", revision=None)):
+            self.made(speculative_config=fake_vllm.some(method="ngram", draft_model_config=named))
+            self.assertEqual(usual, self.texts)
 
     def test_a_cache_whose_scales_are_the_engines_own_is_refused(self):
         with self.assertRaisesRegex(ValueError, "--calculate-kv-scales"):
