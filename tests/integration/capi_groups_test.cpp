@@ -176,6 +176,78 @@ TEST_CASE("the identity of a group contains all groups, and the node knows that 
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("stages have groups of their own, with other numbers of layers, and each worker has those of its stage",
+          "[capi]") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), node_with_http(scratch)));
+  const auto connection = connect_to(node.address());
+  std::vector<shape_of_group> shapes(2);
+  for (std::uint32_t g = 0; g < 2; ++g) {
+    shapes[g].name = "stage-" + std::to_string(g);
+    shapes[g].stage = g + 1;
+  }
+  shapes[1].layers = 1;
+  group_terms terms(shapes);
+  terms.engine.pipeline_parallel = 2;
+  troupe_scheduler* out = nullptr;
+  call(troupe_scheduler_create_groups, connection.get(), &terms.all, &terms.engine, &out);
+  const capi_handle<troupe_scheduler> scheduler(out);
+  std::vector<std::uint8_t> memory(std::size_t{512} * blocks_in_pool);
+  for (std::uint32_t number = 0; number < 2; ++number) {
+    troupe_worker* made = nullptr;
+    call(troupe_worker_create_groups, connection.get(), &terms.all, &terms.engine, number, -1, &made);
+    const capi_handle<troupe_worker> worker(made);
+    troupe_layer layer{};
+    layer.base = memory.data();
+    layer.bytes = memory.size();
+    layer.block_stride = 512;
+    const std::vector<troupe_layer> layers(3, layer);
+    // Those of both stages are too many.
+    CHECK(said_by(troupe_worker_register, worker.get(), layers.data(), 3U, blocks_in_pool).code ==
+          TROUPE_IDENTITY_MISMATCH);
+    call(troupe_worker_register, worker.get(), layers.data(), 2U - number, blocks_in_pool);
+    CHECK(said_by(troupe_worker_attached, worker.get()).code == 0);
+  }
+  std::set<std::string> wholes;
+  for (const auto& its : shapes) {
+    const auto shown = nlohmann::json::parse(http(node, "GET", "/v1/namespaces/" + its.name).body);
+    CHECK(shown.at("world_size") == 1);
+    wholes.insert(shown.at("group_of").get<std::string>());
+  }
+  CHECK(wholes.size() == 1);
+
+  const auto identity = [](const std::vector<shape_of_group>& of) {
+    group_terms said(of);
+    said.engine.pipeline_parallel = 2;
+    std::array<char, 33> digits{};
+    call(troupe_group_identity, &said.all, &said.engine, 0U, digits.data(), nullptr);
+    return std::string(digits.data());
+  };
+  auto swapped = shapes;
+  std::swap(swapped[0].stage, swapped[1].stage);
+  CHECK(identity(swapped) != identity(shapes));
+  // The stage alone makes a difference.
+  auto alike = shapes;
+  alike[1] = alike[0];
+  alike[1].stage = 2;
+  CHECK(identity(alike) != identity(shapes));
+
+  const auto refused = [&](std::uint32_t stage) {
+    auto wrong = shapes;
+    wrong[1].stage = stage;
+    group_terms said(wrong);
+    said.engine.pipeline_parallel = 2;
+    troupe_scheduler* none = nullptr;
+    return said_by(troupe_scheduler_create_groups, connection.get(), &said.all, &said.engine, &none).text;
+  };
+  CHECK(refused(3).find("stage 3 of 2") != std::string::npos);
+  CHECK(refused(0).find("others of all stages") != std::string::npos);
+  troupe_worker* none = nullptr;
+  CHECK(said_by(troupe_worker_create_groups, connection.get(), &terms.all, &terms.engine, 2U, -1, &none).code ==
+        TROUPE_OUT_OF_RANGE);
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("groups that contradict each other are refused with a sentence", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));

@@ -31,6 +31,8 @@ struct shape_of_group {
   std::uint32_t layers = 2;
   std::uint32_t block_bytes = 512;
   std::string name = "model.full";
+  /// Pipeline stage, from 1 on.
+  std::uint32_t stage = 0;
 
   std::uint32_t blocks_per_page() const {
     return static_cast<std::uint32_t>(tables.size()) * (page_tokens / block_tokens);
@@ -39,8 +41,8 @@ struct shape_of_group {
 
 inline std::vector<shape_of_group> three_groups() {
   return {{},
-          {TROUPE_GROUP_WINDOW, 48, 16, {1, 2}, 1, 256, "model.window-48"},
-          {TROUPE_GROUP_STATE, 0, page_tokens, {3}, 1, 320, "model.state"}};
+          {TROUPE_GROUP_WINDOW, 48, 16, {1, 2}, 1, 256, "model.window-48", 0},
+          {TROUPE_GROUP_STATE, 0, page_tokens, {3}, 1, 320, "model.state", 0}};
 }
 
 /// The structs of the interface for these groups; they point at each other.
@@ -68,6 +70,7 @@ public:
       group.table_count = static_cast<std::uint32_t>(its.tables.size());
       group.tables = its.tables.data();
       group.ns = &namespaces_[g];
+      group.stage = its.stage;
       groups_.push_back(group);
     }
     all = sized<troupe_groups>();
