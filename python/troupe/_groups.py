@@ -148,10 +148,6 @@ def _group(number, said, page_tokens):
     if kind == STATE and spec.block_size != page_tokens:
         raise DoesNotFit(f"the states of this model are kept every {spec.block_size} tokens, and its pages have "
                          f"{page_tokens}: start vLLM without a KV connector")
-    if getattr(said, "is_eagle_group", False):
-        raise DoesNotFit(f"KV cache group {number} has layers that draft from the model's own (MTP, DSpark), which Troupe "
-                         "does not support with several KV cache groups: start vLLM without --speculative-config, or "
-                         "without a KV connector")
     return Group(kind, tokens, extra, spec.block_size, sizes.pop(), len(names), (number,), (names,),
                  latent=_kv_shape.is_latent(spec), layout=""), spec
 

@@ -7,7 +7,7 @@ and the scheduler gets it with the metadata that vLLM collects from workers afte
 
 import json
 
-from troupe import _groups
+from troupe import _drafts, _groups
 from troupe._kv_shape import DoesNotFit
 
 
@@ -44,13 +44,30 @@ def alike(stages):
     return all(stage["one_group"] is not None and stage["one_group"] == stages[0]["one_group"] for stage in stages)
 
 
+def alike_by_config(vllm_config, kv_cache_config):
+    """Whether the config alone says that stages are alike, of which this process knows one. Then nothing has to be passed
+    on to the scheduler, which vLLM's `MultiConnector` does for the first of its connectors only."""
+    speculative = getattr(vllm_config, "speculative_config", None)
+    if _groups.needed(kv_cache_config) or (speculative is not None
+                                           and speculative.method not in _drafts.WITHOUT_LAYERS):
+        return False
+    try:
+        from vllm.distributed.utils import get_pp_indices
+        layers = vllm_config.model_config.get_total_num_hidden_layers()
+    except (ImportError, AttributeError):
+        return False
+    count = vllm_config.parallel_config.pipeline_parallel_size
+    ends = [get_pp_indices(layers, stage, count) for stage in range(count)]
+    return {end - first for first, end in ends} == {len(kv_cache_config.kv_cache_groups[0].layer_names)}
+
+
 def require_alike(stages):
-    """For versions of vLLM without several KV cache groups."""
+    """For versions of vLLM without several KV cache groups, and where the config has said so."""
     if not alike(stages):
         layers = ", ".join(str((stage["one_group"] or {}).get("layers", 0)) for stage in stages)
-        raise DoesNotFit(f"this model's pipeline stages have different numbers of layers ({layers}), which Troupe supports "
-                         "from vLLM 0.32 on: set VLLM_PP_LAYER_PARTITION to equal numbers, or start vLLM without a KV "
-                         "connector")
+        raise DoesNotFit(f"this model's pipeline stages have different layers ({layers} with a KV cache), which Troupe "
+                         "supports from vLLM 0.32 on, where vLLM's config says it: set VLLM_PP_LAYER_PARTITION to equal "
+                         "numbers, or start vLLM without a KV connector")
 
 
 def groups_of(stages, page_tokens, tables):

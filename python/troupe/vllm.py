@@ -108,7 +108,8 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
                            "loaded or saved: start vLLM with --enable-prefix-caching.")
             return
         # The other stages' layers are known when all workers have registered their KV cache.
-        self._awaits_stages = bool(SEVERAL_GROUPS) and vllm_config.parallel_config.pipeline_parallel_size > 1
+        self._awaits_stages = (bool(SEVERAL_GROUPS) and vllm_config.parallel_config.pipeline_parallel_size > 1
+                               and not _stages.alike_by_config(vllm_config, kv_cache_config))
         if self._awaits_stages:
             self._collector = collector
             return
@@ -229,7 +230,10 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             """From all workers, when they have registered their KV cache and before the first step."""
             if not self._awaits_stages:
                 return
-            first, *others = [each.said for each in metadata.values()]
+            first, *others = [getattr(each, "said", None) for each in metadata.values()]
+            if first is None:
+                raise _kv_shape.DoesNotFit("vLLM has passed on what another connector says: with pipeline stages of different "
+                                           "layers, Troupe works as the first connector of a MultiConnector, or alone")
             if any(each != first for each in others):
                 raise _kv_shape.DoesNotFit("workers have exchanged different things about their pipeline stages: start "
                                            "vLLM without --pipeline-parallel-size, or without a KV connector")
@@ -966,11 +970,12 @@ def refuse_with_groups(vllm_config, options):
     parallel = vllm_config.parallel_config
     if options.load == "sync":
         raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not work with a model that has several KV cache "
-                                   "groups, since vLLM does not compute again what such a load did not bring: leave it "
-                                   "out")
+                                   "groups, or pipeline stages with different layers, since vLLM does not compute again "
+                                   "what such a load did not bring: leave it out")
     if parallel.decode_context_parallel_size > 1:
         raise _kv_shape.DoesNotFit("Troupe does not support decode context parallelism with several KV cache groups, or "
                                    f"with pipeline stages of different numbers of layers: {_groups.WAY_OUT}")
     if options.page_tokens:
-        raise _kv_shape.DoesNotFit("\"troupe.page_tokens\" does not work with a model that has several KV cache groups, "
-                                   "whose pages have the block size of the largest group: leave it out")
+        raise _kv_shape.DoesNotFit("\"troupe.page_tokens\" does not work with a model that has several KV cache groups, or "
+                                   "pipeline stages with different layers, whose pages have the block size of the "
+                                   "largest group: leave it out")

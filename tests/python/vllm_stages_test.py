@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import sys
 import unittest
 from unittest import mock
 
@@ -158,8 +159,30 @@ class stages(unittest.TestCase):
             worker = TroupeConnector(self.config(), WORKER, one_group("layers.0", "layers.1"))
             other = TroupeConnector(self.config(), WORKER, one_group("layers.2"))
             self.said = [_stages.described(each._own_stage) for each in (worker, other)]
-            with self.assertRaisesRegex(ValueError, r"\(2, 1\).*VLLM_PP_LAYER_PARTITION"):
+            with self.assertRaisesRegex(ValueError, r"\(2, 1 with.*VLLM_PP_LAYER_PARTITION"):
                 worker.register_kv_caches({})
+
+    def test_stages_that_the_config_calls_alike_need_no_metadata(self):
+        utils = fake_vllm.some(get_pp_indices=lambda layers, stage, count: (stage * layers // count,
+                                                                            (stage + 1) * layers // count))
+        with mock.patch.dict(sys.modules, {"vllm.distributed.utils": utils}):
+            config = self.config()
+            config.model_config.get_total_num_hidden_layers = lambda: 4
+            scheduler = TroupeConnector(config, SCHEDULER, one_group("layers.0", "layers.1"))
+            self.assertEqual(len(self.asked("troupe_scheduler_create")), 1)
+            worker = TroupeConnector(config, WORKER, one_group("layers.0", "layers.1"))
+            self.assertIsNone(worker.get_handshake_metadata())
+            scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): "another connector's"})
+            # What the workers have is compared all the same.
+            self.said = [_stages.described(worker._own_stage), _stages.described(
+                TroupeConnector(config, WORKER, one_group("layers.2", "layers.3", "draft.0"))._own_stage)]
+            with self.assertRaisesRegex(ValueError, r"\(2, 3 with"):
+                worker.register_kv_caches({})
+            # Not where the config does not say it.
+            for cache in (one_group("layers.0"), two_groups(["layers.0"], ["layers.1"])):
+                unknown = TroupeConnector(config, SCHEDULER, cache)
+                with self.assertRaisesRegex(ValueError, "another connector"):
+                    unknown.set_xfer_handshake_metadata_pp_aware({(0, 0): "another connector's"})
 
     def test_without_the_stages_no_step_runs(self):
         scheduler = TroupeConnector(self.config(), SCHEDULER, one_group("layers.0"))
