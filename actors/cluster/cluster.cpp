@@ -92,41 +92,30 @@ void cluster::make_connection(const say_hello& first) {
   const auto where = parse_node_address(members_.address(first.peer));
   if (!where)
     return members_.on_answer(first.peer, first.number, tl::unexpected<error>(where.error()), now());
-  const auto spare = idle_dialers_.take().value_or(caf::io::middleman_actor{});
-  // A thread that has spawned an actor keeps state of that actor system until the thread ends or spawns an actor of
-  // another system, and a system waits for that at its end. So the opener, which ends earlier, spawns actors of the
-  // other system.
-  const auto posted =
-      open_later([post = poster(), first, where = *where, limit = 2 * parts_.options->cluster.hello_interval,
-                  &outside = *parts_.outside, make = parts_.make_dialer, spare] {
-        const auto opened = spare ? result<caf::io::middleman_actor>(spare) : make();
-        // This counts as no answer: the next round sends another hello.
-        if (!opened)
-          return post(hello_answered{first, tl::unexpected<error>(opened.error())});
-        const auto on_lost = [peer = first.peer, post] { post(line_lost{peer}); };
-        post(line_made{first, spawn_actor<peer_connection>(outside, where, *opened, limit, on_lost), *opened});
-      });
-  if (!posted)
-    members_.on_answer(first.peer, first.number, tl::unexpected<error>(posted.error()), now());
+  line_order order;
+  order.where = *where;
+  order.spare = idle_dialers_.take().value_or(caf::io::middleman_actor{});
+  order.limit = 2 * parts_.options->cluster.hello_interval;
+  order.on_lost = [peer = first.peer, post = poster()] { post(line_lost{peer}); };
+  const auto accepted = parts_.network->connect(std::move(order), [first, post = poster()](result<peer_line> made) {
+    // A failure counts as no answer: the next round sends another hello.
+    if (made)
+      post(line_made{first, std::move(*made)});
+    else
+      post(hello_answered{first, tl::unexpected<error>(made.error())});
+  });
+  if (!accepted)
+    members_.on_answer(first.peer, first.number, tl::unexpected<error>(accepted.error()), now());
 }
 
 // The peer may have been left out by now: then the line is dropped.
 void cluster::on(const line_made& x) {
-  lines_[x.first.peer] = {x.actor, x.dialer};
+  lines_[x.first.peer] = x.line;
   send_hello(x.first);
 }
 
 void cluster::on(const line_lost& x) {
   members_.on_lost(x.peer, now());
-}
-
-result<void> cluster::open_later(std::function<void()> what) {
-  return parts_.opener->post(std::move(what), serial_executor::at_end::drop);
-}
-
-void cluster::close_later(std::function<void()> what) {
-  if (const auto posted = parts_.opener->post(std::move(what)); !posted)
-    log::get("cluster")->warn("a connection to a peer is closed without waiting for its end: {}", posted.error().text);
 }
 
 void cluster::drop_lines() {
@@ -147,8 +136,7 @@ void cluster::drop_lines() {
 
 void cluster::end_idle_dialers() {
   while (auto idle = idle_dialers_.take_expired(now()))
-    // One that is not ended here ends with the service.
-    static_cast<void>(open_later([end = parts_.end_dialer, idle = *std::move(idle)] { end(idle); }));
+    parts_.network->end_dialer(*std::move(idle));
 }
 
 void cluster::on_exit() {
@@ -163,21 +151,16 @@ void cluster::on_exit() {
   for (const auto& [peer, x] : std::exchange(lines_, {}))
     caf::anon_send_exit(x.actor, caf::exit_reason::user_shutdown);
   idle_dialers_.clear();
-  // The revocation saves other nodes the wait for the lease to expire. It takes a moment, so the opener does it.
   if (channel_)
-    close_later([channel = std::move(channel_), deregistration = etcd_->deregistration()] {
-      if (deregistration)
-        channel->end_with(deregistration->path, deregistration->body, deregistration->token);
-    });
-  channel_.reset();
+    parts_.network->close(std::exchange(channel_, nullptr), etcd_->deregistration());
   // These wait for reads in progress and give claims back.
   adopted_reads_.reset();
   adopter_.reset();
   adopted_.clear();
   for (auto& [name, x] : std::exchange(sessions_, {}))
-    close_client(std::move(x.client), std::move(x.memory));
+    parts_.network->close(std::move(x.client));
   for (auto& [id, x] : std::exchange(namespaces_, {}))
-    close_client(std::move(x.client), std::move(x.memory));
+    parts_.network->close(std::move(x));
   parts_ = {};
 }
 
@@ -264,7 +247,7 @@ void cluster::perform(const say_hello& x) {
 
 void cluster::send_hello(const say_hello& x) {
   ask<cluster_welcome>(
-      *parts_.outside, lines_.at(x.peer).actor,
+      parts_.network->system(), lines_.at(x.peer).actor,
       [x, post = poster()](result<cluster_welcome> answer) {
         post(hello_answered{x, std::move(answer)});
       },
@@ -324,11 +307,12 @@ void cluster::perform(const open_namespace& x) {
   auto how = client_options();
   how.attach.always_remote = false;
   how.storage = {};
-  const auto posted = open_later(
-      [post = poster(), &system = system(), id = x.ns, where, how, bytes = parts_.options->cluster.memory_bytes] {
-        post(namespace_opened{id, open_staging_client(system, how, where, id, bytes, std::nullopt)});
-      });
-  if (!posted)
+  const auto accepted =
+      parts_.network->open({std::move(where), std::move(how), x.ns, parts_.options->cluster.memory_bytes},
+                           [post = poster(), id = x.ns](result<opened_client> client) {
+                             post(namespace_opened{id, std::move(client)});
+                           });
+  if (!accepted)
     rules_.on_namespace_opened(x.ns, false, now());
 }
 
@@ -339,21 +323,17 @@ void cluster::on(const namespace_opened& x) {
                               x.client.error().text);
     return;
   }
-  auto& own = namespaces_[x.ns];
-  own.client = x.client->client;
-  own.geometry = x.client->node.ns.geometry;
-  own.memory = x.client->memory;
-  own.coming = x.client->coming;
-  const auto page_bytes = own.geometry.page_bytes();
+  const auto& own = namespaces_[x.ns] = *x.client;
+  const auto page_bytes = own.node.ns.geometry.page_bytes();
   const auto ranks = static_cast<std::uint32_t>(own.memory.size());
   fetching_.add_namespace(x.ns, page_bytes, ranks, staging_blocks(parts_.options->cluster.memory_bytes, page_bytes),
-                          x.client->copies_at_once);
+                          own.copies_at_once);
   follow();
 }
 
 void cluster::perform(const leave_namespace& x) {
   if (auto own = namespaces_.extract(x.ns); !own.empty())
-    close_client(std::move(own.mapped().client), std::move(own.mapped().memory));
+    parts_.network->close(std::move(own.mapped()));
   learning_.forget(x.ns);
 }
 
@@ -372,13 +352,15 @@ void cluster::perform(const open_session& x) {
   auto how = client_options();
   const auto& own = namespaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
-  how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  const auto posted = open_later([post = poster(), &outside = *parts_.outside, name, where, how, bytes,
-                                  like = namespace_here{own.geometry, own.memory}] {
-    post(session_opened{name, open_staging_client(outside, how, where, name.second, bytes, like)});
-  });
-  if (!posted)
-    on_session_opened(name, tl::unexpected<error>(posted.error()));
+  const auto& geometry = own.node.ns.geometry;
+  how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(geometry.page_bytes()));
+  const auto accepted =
+      parts_.network->open({std::move(where), std::move(how), name.second, bytes, namespace_here{geometry, own.memory}},
+                           [post = poster(), name](result<opened_client> client) {
+                             post(session_opened{name, std::move(client)});
+                           });
+  if (!accepted)
+    on_session_opened(name, tl::unexpected<error>(accepted.error()));
 }
 
 void cluster::on(const session_opened& x) {
@@ -386,8 +368,7 @@ void cluster::on(const session_opened& x) {
   on_session_opened(name, opened ? result<void>() : tl::unexpected<error>(opened.error()));
   if (!opened)
     return;
-  sessions_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
-                     opened->node.shards};
+  sessions_[name] = {*opened, members_.card(name.first).incarnation};
   follow_learning();
   // One attempt at a time is made for a peer, so the next one can start now.
   follow();
@@ -397,16 +378,8 @@ void cluster::on(const session_opened& x) {
 
 void cluster::perform(const leave_session& x) {
   if (auto there = sessions_.extract(x.session); !there.empty())
-    close_client(std::move(there.mapped().client), std::move(there.mapped().memory));
+    parts_.network->close(std::move(there.mapped().client));
   follow_learning();
-}
-
-void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<staging_buffer>> memory) {
-  if (client)
-    close_later([memory = std::move(memory), client = std::move(client)] {
-      if (const auto stopped = client->stop(session_limit); !stopped)
-        log::get("cluster")->warn("peer session closed before it was quiesced: {}", stopped.error().text);
-    });
 }
 
 const cluster::session* cluster::ready_session(peer_number peer, const namespace_id& ns) const {
@@ -456,12 +429,13 @@ bool cluster::look_up_at(fetch_call call, const session_name& name, std::vector<
     return false;
   lookup_task work;
   work.keys.items = std::move(keys);
-  if (work.keys.size() > there->limits.batch_keys)
-    work.keys.items.resize(there->limits.batch_keys);
-  work.lease_for = std::min(there->limits.lease, parts_.options->transfer.task_deadline);
+  const auto& limits = there->client.node.limits;
+  if (work.keys.size() > limits.batch_keys)
+    work.keys.items.resize(limits.batch_keys);
+  work.lease_for = std::min(limits.lease, parts_.options->transfer.task_deadline);
   work.each = each;
   ask<lookup_result>(
-      *parts_.outside, there->client->lookup(),
+      parts_.network->system(), there->client.lookup,
       [call, name, post = poster()](result<lookup_result> found) {
         post(Answer{call, name, std::move(found)});
       },
@@ -473,14 +447,14 @@ void cluster::perform(fetch_release& x) {
   // The leases of a session end with it, so only those of an open session are released.
   if (const auto* const there = ready_session(x.peer, x.ns))
     ask<void>(
-        *parts_.outside, there->client->lookup(), [](const result<void>&) {}, release_atom_v, x.lease,
+        parts_.network->system(), there->client.lookup, [](const result<void>&) {}, release_atom_v, x.lease,
         packed<key_digest>{std::move(x.kept_here)});
 }
 
 void cluster::perform(search_retain& x) {
   if (const auto* const there = ready_session(x.peer, x.ns))
     ask<void>(
-        *parts_.outside, there->client->lookup(), [](const result<void>&) {}, retain_atom_v, x.lease,
+        parts_.network->system(), there->client.lookup, [](const result<void>&) {}, retain_atom_v, x.lease,
         packed<key_digest>{std::move(x.keys)});
 }
 
@@ -501,7 +475,7 @@ void cluster::perform(fetch_move& x) {
       later(now(), x.work.deadline));
   x.work.ready_event = x.call;
   ask<transfer_result>(
-      system(), own->second.client->save(x.rank),
+      system(), own->second.save[x.rank],
       [coming, call = x.call, ns = x.ns, post = poster()](result<transfer_result> saved) {
         coming->end(call, [post, call, ns, saved = std::move(saved)](const sending_counts& sent) {
           post(pages_moved{call, ns, saved, sent});
@@ -522,10 +496,10 @@ void cluster::on(pages_requested& x) {
     return load_adopted(*dead, x);
   const auto* const there = ready_session(x.peer, x.ns);
   // A session that was opened before the namespace was removed and made again has other staging buffers.
-  if (there == nullptr || x.rank >= there->memory.size() || there->memory[x.rank] != x.memory)
+  if (there == nullptr || x.rank >= there->client.memory.size() || there->client.memory[x.rank] != x.memory)
     return x.then(session_has_ended());
   ask<transfer_result>(
-      *parts_.outside, there->client->load(x.rank),
+      parts_.network->system(), there->client.load[x.rank],
       [then = std::move(x.then)](const result<transfer_result>& outcome) { then(outcome); }, std::move(x.work));
 }
 
@@ -554,7 +528,7 @@ void cluster::follow_learning() {
     std::vector<shared_learning::peer_shards> peers;
     for (const auto& [name, there] : sessions_)
       if (name.second == ns)
-        peers.push_back({name.first, there.incarnation, static_cast<std::uint32_t>(there.shards.size())});
+        peers.push_back({name.first, there.incarnation, static_cast<std::uint32_t>(there.client.node.shards.size())});
     learning_.follow(ns, static_cast<std::uint32_t>(parts_.shards.size()), peers);
   }
 }
@@ -569,9 +543,9 @@ void cluster::perform(const ask_shard& x) {
   if (!x.who.peer)
     return ask_it(system(), parts_.shards.at(x.who.shard));
   const auto* const there = ready_session(*x.who.peer, x.ns);
-  if (there == nullptr || x.who.shard >= there->shards.size())
+  if (there == nullptr || x.who.shard >= there->client.node.shards.size())
     return learning_.on_notified(x.call, session_has_ended());
-  ask_it(*parts_.outside, there->shards[x.who.shard]);
+  ask_it(parts_.network->system(), there->client.node.shards[x.who.shard]);
 }
 
 void cluster::on(const shard_answered& x) {

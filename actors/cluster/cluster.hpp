@@ -9,16 +9,15 @@
 #include "actors/cluster/pages/inbound_transfers.hpp"
 #include "actors/cluster/pages/searching.hpp"
 #include "actors/cluster/pages/session_rules.hpp"
+#include "actors/cluster/peer_network.hpp"
 #include "actors/cluster/peers/idle_pool.hpp"
 #include "actors/cluster/peers/membership.hpp"
-#include "actors/cluster/peers/peer_connection.hpp"
 #include "actors/cluster/takeover/adopted_reads.hpp"
 #include "actors/cluster/takeover/adopter.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"
 #include "base/next_tick.hpp"
 #include "base/node_condition.hpp"
-#include "base/serial_executor.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -39,18 +38,10 @@ struct cluster_parts {
   reception_actor reception;
   /// The shards of this node.
   std::vector<registry_actor> shards;
-  /// The actor system in which this node is a client of others: connections of its own, under a name of its own.
-  caf::actor_system* outside = nullptr;
-  /// Makes another dialer, through which connections are opened. The opener's thread calls it.
-  std::function<result<caf::io::middleman_actor>()> make_dialer;
-  /// Ends one of these, with its thread and all connections that it has made. The opener's thread calls it.
-  std::function<void(const caf::io::middleman_actor&)> end_dialer;
-  /// Makes blocking calls: attaches to nodes and detaches from them. Ends after the actor.
-  std::shared_ptr<serial_executor> opener;
+  /// How nodes are reached. Ends after the actor.
+  std::shared_ptr<peer_network> network;
   /// Is notified of unreachable peers; may be null.
   std::shared_ptr<node_condition> condition{};
-  /// Resolves names of seeds, which may block; null where all seeds are addresses. Ends after the actor.
-  std::shared_ptr<serial_executor> resolver{};
   /// Reads slab files of peers. Without a reader they are not read.
   io::foreign_storage storage{};
   /// The budget for the indexes of dead nodes.
@@ -63,8 +54,8 @@ using cluster_self = cluster_actor::extend<caf::reacts_to<posted_event>>;
 /// have, fetches pages from them, and saves these at its own node as a client of it.
 ///
 /// The rules are in `membership`, `session_rules`, `fetching`, `searching` and `shared_learning`, and in `etcd_rules`
-/// where etcd has the list of nodes. Events of the other actor system and of the opener's thread arrive as
-/// `cluster_event`s, because only an actor's own system may schedule it.
+/// where etcd has the list of nodes. Events of the network and of other threads arrive as `cluster_event`s,
+/// because only an actor's own system may schedule it.
 class cluster : public cluster_self::base {
 public:
   cluster(caf::actor_config& config, cluster_parts parts);
@@ -76,30 +67,12 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  /// A namespace of this node, with the client that saves pages of peers into it.
-  struct own_namespace {
-    std::shared_ptr<node_client> client{};
-    kv_geometry geometry{};
-    std::vector<std::shared_ptr<staging_buffer>> memory{};
-    /// The inbound transfers of each rank.
-    std::vector<std::shared_ptr<inbound_transfers>> coming{};
-  };
-  /// A session with a peer: a namespace of the peer, with the client that loads from it.
+  /// A session with a peer: a namespace of the peer, with the client that loads from it. Its pages pass through the
+  /// staging buffers of the namespace here.
   struct session {
-    std::shared_ptr<node_client> client{};
-    client_limits limits{};
-    /// The staging buffers of the namespace here, through which pages of the peer pass.
-    std::vector<std::shared_ptr<staging_buffer>> memory{};
+    opened_client client;
     /// The run of the peer that the session belongs to.
     std::uint64_t incarnation = 0;
-    std::vector<client_shard_actor> shards{};
-  };
-
-  /// The actor that sends hellos to a peer, and the dialer that connects for it. Each peer has its own, so that an
-  /// unreachable peer delays no other.
-  struct line {
-    peer_connection_actor actor{};
-    caf::io::middleman_actor dialer{};
   };
 
   /// The numbers of dead nodes start here; live peers never reach so high a number.
@@ -108,12 +81,6 @@ private:
   timestamp now() const { return clock().now(); }
   /// Returns a function that sends this actor an event. Any thread may call it, also after the actor has ended.
   std::function<void(cluster_event)> poster();
-
-  /// Has the opener run a call that may block, unless it is ending when the turn of the call comes. The error of a full
-  /// queue is that of an attempt that failed.
-  result<void> open_later(std::function<void()> what);
-  /// Has the opener run a call that may block, also when it is ending.
-  void close_later(std::function<void()> what);
 
   /// A caller that waits: for a prefix of `fetching`, or for a search or a fetch of `searching`.
   enum class caller_of : std::uint8_t { fetching, searching };
@@ -205,8 +172,6 @@ private:
   void follow();
   /// Makes shards of this node learn from those of peers with which there is a session.
   void follow_learning();
-  /// The memory of its ranks is kept until nothing of it writes there any more.
-  void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<staging_buffer>> memory);
   const session* ready_session(peer_number peer, const namespace_id& ns) const;
   std::vector<peer_number> peers_for(const namespace_id& ns) const;
   node_client::options client_options() const;
@@ -217,7 +182,7 @@ private:
   searching searching_;
   session_rules rules_;
   shared_learning learning_;
-  std::map<peer_number, line> lines_;
+  std::map<peer_number, peer_line> lines_;
   /// Dialers of peers that were left out, kept for the next peers. Each has a thread.
   idle_pool<caf::io::middleman_actor> idle_dialers_;
   /// Set where the config names an etcd.
@@ -234,8 +199,8 @@ private:
   std::uint64_t adopted_failed_ = 0;
   /// The namespaces of this node, with their names here.
   std::map<namespace_id, std::string> here_;
-  /// The namespaces that are open for fetched pages.
-  std::map<namespace_id, own_namespace> namespaces_;
+  /// The namespaces of this node that are open for fetched pages, with the clients that save them.
+  std::map<namespace_id, opened_client> namespaces_;
   std::map<session_name, session> sessions_;
   std::map<caller, caf::response_promise> waiting_;
   /// Requests that a shard has not answered yet.

@@ -77,7 +77,7 @@ void cluster::add_adopted(const namespace_id& ns, std::vector<peer_number>& to) 
   if (own == namespaces_.end())
     return;
   for (const auto& [number, x] : adopted_)
-    if (x.files_from <= now() && x.index->has(ns, own->second.memory.size(), own->second.geometry.page_bytes()))
+    if (x.files_from <= now() && x.index->has(ns, own->second.memory.size(), own->second.node.ns.geometry.page_bytes()))
       to.push_back(number);
 }
 

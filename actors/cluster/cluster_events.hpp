@@ -30,8 +30,7 @@ struct hello_answered {
 /// A connection to a peer, which is to send its first hello.
 struct line_made {
   say_hello first;
-  peer_connection_actor actor;
-  caf::io::middleman_actor dialer;
+  peer_line line;
 };
 
 struct line_lost {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include "actors/cluster/cluster.hpp"
-#include "actors/support/listeners/listeners.hpp"
-#include "actors/support/system_config.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -26,10 +24,6 @@ struct cluster_service_parts {
 
 /// The service that makes a node part of a cluster. It starts before the node has clients, and ends before the node
 /// does.
-///
-/// Towards other nodes it acts as a separate process, with an actor system, connections and a name of its own. Two
-/// nodes that are each other's clients would otherwise have two connections between the same two names, which CAF takes
-/// for one.
 class cluster_service {
 public:
   /// Starts the service. Errors: `io_error` where no more threads can be created or files opened.
@@ -41,20 +35,11 @@ public:
   ~cluster_service();
 
 private:
-  struct executors {
-    std::shared_ptr<serial_executor> opener;
-    std::shared_ptr<serial_executor> resolver{};
-  };
   cluster_service(caf::actor_system& system, const config::node_config& options, cluster_service_parts node,
-                  executors threads);
+                  std::shared_ptr<peer_network> network);
 
   caf::actor_system& system_;
-  system_config config_;
-  std::unique_ptr<caf::actor_system> outside_;
-  /// One for each peer, so that an unreachable peer delays no other.
-  std::vector<std::unique_ptr<listeners>> listeners_;
-  std::shared_ptr<serial_executor> opener_;
-  std::shared_ptr<serial_executor> resolver_;
+  std::shared_ptr<peer_network> network_;
   cluster_actor actor_;
 };
 

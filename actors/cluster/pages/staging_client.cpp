@@ -14,7 +14,8 @@ namespace troupe::cluster {
 result<opened_client> open_staging_client(caf::actor_system& system, const node_client::options& how,
                                           link_options where, const namespace_id& ns, std::uint64_t memory_bytes,
                                           const std::optional<namespace_here>& like) {
-  opened_client out{std::make_shared<node_client>(system, how), {}, {}};
+  opened_client out;
+  out.client = std::make_shared<node_client>(system, how);
   auto attached = out.client->attach(std::move(where), session_limit);
   if (!attached)
     return tl::unexpected<error>(attached.error());
@@ -59,6 +60,11 @@ result<opened_client> open_staging_client(caf::actor_system& system, const node_
   }
   if (auto bound = out.client->bind(session_limit); !bound)
     return tl::unexpected<error>(bound.error());
+  out.lookup = out.client->lookup();
+  for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
+    out.load.push_back(out.client->load(i));
+    out.save.push_back(out.client->save(i));
+  }
   return out;
 }
 

@@ -23,9 +23,14 @@ struct namespace_here {
   std::vector<std::shared_ptr<staging_buffer>> memory{};
 };
 
-/// A client that is attached to a namespace, opened in the opener's thread.
+/// A client that is attached to a namespace.
 struct opened_client {
+  /// What ends its actors; null in a simulation, which ends them itself.
   std::shared_ptr<node_client> client;
+  /// Its coordinators: for lookups, and for each rank.
+  lookup_actor lookup{};
+  std::vector<transfer_actor> load{};
+  std::vector<transfer_actor> save{};
   attach_reply node;
   std::vector<std::shared_ptr<staging_buffer>> memory;
   /// The number of pages that each rank copies at the same time.

@@ -13,6 +13,13 @@ namespace troupe::cluster {
 /// An actor that sends hellos to one node and returns its answers.
 using peer_connection_actor = caf::typed_actor<caf::replies_to<cluster_hello>::with<cluster_welcome>>;
 
+/// The actor that sends hellos to a peer, and the dialer that connects for it. Each peer has its own, so that an
+/// unreachable peer delays no other.
+struct peer_line {
+  peer_connection_actor actor{};
+  caf::io::middleman_actor dialer{};
+};
+
 /// Connects where there is no connection, and detects its end. Every hello is answered within twice `limit`.
 class peer_connection : public peer_connection_actor::base {
 public:
