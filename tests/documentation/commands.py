@@ -260,6 +260,9 @@ FILES = {
               "build/release/tests/cluster_simulation/troupe-cluster-simulation --seed 1 --seeds 1000",
               "build/release/tests/cluster_simulation/troupe-cluster-simulation --seeds 500 "
               "--defect skip-verification --expect bytes",
+              "build/release/tests/cluster_actors/troupe-cluster-actors --seed 1 --seeds 1000",
+              "build/release/tests/cluster_actors/troupe-cluster-actors --seeds 300 --defect answer-loads-early "
+              "--expect bytes",
               "build/release/tests/owner_simulation/troupe-owner-simulation --seed 1 --seeds 1000",
               "build/release/tests/owner_simulation/troupe-owner-simulation --seeds 500 --defect take-without-waiting "
               "--expect writers",

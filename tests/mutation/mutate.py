@@ -21,7 +21,8 @@ EQUIVALENT = pathlib.Path(__file__).with_name("equivalent.json")
 NO_PRODUCT = ("tests/", "fuzz/", "bench/", "examples/")
 SIMULATIONS = ("", "cluster-", "engine-", "events-", "group-", "handshake-", "lmcache-", "owner-")
 TARGETS = {"unit": ["troupe-unit-tests"], "actors": ["troupe-actor-tests"],
-           "simulation": [*(f"troupe-{each}simulation" for each in SIMULATIONS), "troupe-lmcache-transfers"],
+           "simulation": [*(f"troupe-{each}simulation" for each in SIMULATIONS), "troupe-cluster-actors",
+                          "troupe-lmcache-transfers"],
            "conformance": ["troupe-conformance-tests"], "integration": ["troupe-integration-tests"]}
 USAGE = 2
 

@@ -68,7 +68,8 @@ void process::wind() {
   if (paused())
     return;
   auto& clock = scheduler_->clock();
-  if (const auto passed = world_.now() - clock.current_time; passed > duration::zero())
+  // Also where no time has passed: a timer may be set for the present.
+  if (const auto passed = world_.now() - clock.current_time; passed >= duration::zero())
     clock.advance_time(passed);
 }
 

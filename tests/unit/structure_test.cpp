@@ -22,8 +22,8 @@ namespace {
 
 /// The folders whose files may include CAF's headers directly. Others that may know of actors use these folders.
 constexpr std::array caf_folders{
-    "messages/",      "actors/",       "connector/live/",   "workload/runner/",   "cli/",
-    "http/registry/", "tests/actors/", "tests/simulation/", "tests/integration/", "bench/"};
+    "messages/",     "actors/",           "connector/live/",       "workload/runner/",   "cli/",  "http/registry/",
+    "tests/actors/", "tests/simulation/", "tests/cluster_actors/", "tests/integration/", "bench/"};
 
 /// Libraries of mixed folders whose files must not include CAF through any chain of headers; and all that are named
 /// *_states.
