@@ -1,7 +1,7 @@
 #include "actors/node/directory/directory.hpp"
 
 #include "actors/node/directory/answer_bounds.hpp"
-#include "actors/node/registry/store_commit.hpp"
+#include "actors/support/store_writer.hpp"
 #include "base/incarnation.hpp"
 #include "base/log.hpp"
 
@@ -111,9 +111,8 @@ directory::behavior_type directory::make_behavior() {
         flush();
       },
       [this](written_atom, std::uint8_t code, const std::string& text) {
-        if (code != 0)
-          return store_failed({errc_from_wire(code), text});
-        journal_->written();
+        if (const auto taken = take_written(*journal_, code, text); !taken)
+          return fail_with_store(*this, *journal_, "handshakes", taken.error());
         flush();
       },
   };
@@ -296,22 +295,11 @@ void directory::write_changes() {
   if (!store_ || (store_full_until_ && now() < *store_full_until_))
     return;
   store_full_until_.reset();
-  auto batch = journal_->begin_write();
-  if (!batch)
-    return;
-  const auto taken = commit_and_notify(*store_, std::move(*batch), caf::actor_cast<directory_actor>(this));
-  if (taken)
-    return;
-  if (taken.error().code != errc::limit_exceeded)
-    return store_failed(taken.error());
-  journal_->refused(std::move(*batch));
-  store_full_until_ = later(now(), retry_tick);
-}
-
-void directory::store_failed(const error& why) {
-  log::get("directory")->critical("handshakes not durable: {}; the node shuts down", to_string(why));
-  journal_->fail(why);
-  quit(to_caf(why));
+  const auto next = write_next(*journal_, *store_, caf::actor_cast<directory_actor>(this));
+  if (!next)
+    return fail_with_store(*this, *journal_, "handshakes", next.error());
+  if (*next == batch_state::refused)
+    store_full_until_ = later(now(), retry_tick);
 }
 
 void directory::plan_tick() {

@@ -64,7 +64,6 @@ private:
   void wait_for_room(number who, const handshake_update& update);
   bool is_elsewhere(const handshake_watcher_actor& who) const { return who.node() != system().node(); }
   void write_changes();
-  void store_failed(const error& why);
   void plan_tick();
 
   const handshake::directory_options options_;

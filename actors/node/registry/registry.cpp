@@ -1,8 +1,8 @@
 #include "actors/node/registry/registry.hpp"
 
 #include "actors/node/registry/registry_records.hpp"
-#include "actors/node/registry/store_commit.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/store_writer.hpp"
 #include "base/log.hpp"
 
 #include <chrono>
@@ -250,7 +250,7 @@ registry::behavior_type registry::make_behavior() {
         const auto pages = x.pages.keys.size();
         return serve(request_kind::match, pages, [&](timestamp) { return state_.describe_pages(std::move(x)); });
       },
-      [this](written_atom, std::uint8_t code, const std::string& text) { written(errc_from_wire(code), text); },
+      [this](written_atom, std::uint8_t code, const std::string& text) { written(code, text); },
       [this](caf::tick_atom) {
         ticks_ -= ticks_ > 0 ? 1 : 0;
         const bool more = state_.tick(now());
@@ -475,27 +475,21 @@ void registry::notify_worker(worker_notice& x) {
     request(*to, caf::infinite, std::get<prefetch_end>(x.what)).then([] {}, [](const caf::error&) {});
 }
 
-void registry::written(errc code, const std::string& text) {
+void registry::written(std::uint8_t code, const std::string& text) {
   if (!journal_)
     return;
-  if (code != errc::ok)
-    return store_failed({code, text});
-  journal_->written();
+  if (const auto taken = take_written(*journal_, code, text); !taken)
+    return store_failed(taken.error());
   write_changes();
 }
 
 void registry::write_changes() {
-  auto batch = journal_->begin_write();
-  if (!batch)
-    return;
-  write_began_ = now();
-  const auto taken = commit_and_notify(*store_, std::move(*batch), caf::actor_cast<registry_actor>(this));
-  if (taken)
-    return;
-  if (taken.error().code == errc::limit_exceeded)
-    journal_->refused(std::move(*batch)); // retried by the next tick
-  else
-    store_failed(taken.error());
+  // A batch that is refused is passed on again by the next tick.
+  const auto next = write_next(*journal_, *store_, caf::actor_cast<registry_actor>(this));
+  if (!next)
+    return store_failed(next.error());
+  if (*next == batch_state::taken)
+    write_began_ = now();
 }
 
 void registry::watch_store() {
@@ -523,11 +517,9 @@ void registry::watch_store() {
 }
 
 void registry::store_failed(const error& why) {
-  log::get("registry")->critical("index not durable: {}; the node shuts down", to_string(why));
   if (const auto& condition = state_.options().condition)
     condition->index_failed("the index is not durable any more: " + why.text);
-  journal_->fail(why);
-  quit(to_caf(why));
+  fail_with_store(*this, *journal_, "index", why);
 }
 
 void registry::notify_allocator(const allocator_actor& to, const slots_to_allocator& batch) {

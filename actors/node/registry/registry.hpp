@@ -61,7 +61,7 @@ private:
   /// Passes pending changes to the store, unless it is still writing a batch.
   void write_changes();
   /// The store has written a batch, or could not.
-  void written(errc code, const std::string& text);
+  void written(std::uint8_t code, const std::string& text);
   void store_failed(const error& why);
   /// Reports to the node's condition when the store becomes slow, and when it no longer is.
   void watch_store();
