@@ -7,6 +7,7 @@
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "config/memory_rules.hpp"
+#include "config/rules.hpp"
 #include "http/server/tls.hpp"
 #include "http/server/tokens.hpp"
 #include "io/data_directory.hpp"
@@ -142,8 +143,8 @@ int check_config(const check_config_options& options) {
     return exit_usage;
   }
   auto notices = notices_of_ports(*loaded);
-  for (const auto& notice :
-       {config::notice_of_unusable_memory(*loaded), config::notice_of_client_bytes(*loaded), notice_of_disk(*loaded)})
+  for (const auto& notice : {config::notice_of_unusable_memory(*loaded), config::notice_of_client_bytes(*loaded),
+                             config::notice_of_experimental(*loaded), notice_of_disk(*loaded)})
     if (notice)
       notices.push_back(*notice);
   for (const auto& x : notices)

@@ -444,4 +444,14 @@ void check_rules(const node_config& config, purpose what_for, std::vector<proble
   checker{config, problems}.check(what_for);
 }
 
+std::optional<problem> notice_of_experimental(const node_config& config) {
+  if (config.remote.transport != "ucx")
+    return std::nullopt;
+  return problem{
+      "remote.transport",
+      "UCX is experimental: it has not been run on an RDMA fabric; remote.transport \"tcp\" moves pages without "
+      "it",
+      {}};
+}
+
 } // namespace troupe::config

@@ -451,7 +451,8 @@ void describe(Visitor& v, remote_config& c) {
   v.field("enabled", c.enabled, flag{},
           "For a node: whether clients that cannot map its memory, as on other hosts, exchange pages with it.");
   v.field("transport", c.transport, choice{remote_transports},
-          "Transport of pages: TCP sockets of this program, or UCX, for RDMA. The same at both ends.");
+          "Transport of pages: TCP sockets of this program, or UCX, for RDMA, which is experimental. The same at both "
+          "ends.");
   v.field("encrypt", c.encrypt, flag{},
           "For \"tcp\": pages are encrypted in transit, with a key of each attachment. A node with this setting "
           "refuses clients without it.");

@@ -1,4 +1,5 @@
 #include "config/node_config.hpp"
+#include "config/rules.hpp"
 #include "tests/unit/config_support.hpp"
 
 namespace config_rules_test {
@@ -426,6 +427,14 @@ TEST_CASE("A cluster node finds its peers by seeds, by etcd, or by both", "[conf
   good(small_config, with(all, {"actors.host=0.0.0.0", "cluster.advertise.host=here"}));
   CHECK(contains(bad(small_config, with(all, {"actors.port=0"})), "cluster.advertise.port: is needed"));
   good(small_config, with(all, {"actors.port=0", "cluster.advertise.port=7000"}));
+}
+
+TEST_CASE("A config that uses UCX gets a notice that it is experimental", "[config]") {
+  CHECK_FALSE(notice_of_experimental(good(small_config, {})));
+  CHECK_FALSE(notice_of_experimental(good(small_config, {"remote.enabled=true", "remote.transport=tcp"})));
+  const auto notice = notice_of_experimental(good(small_config, {"remote.enabled=true", "remote.transport=ucx"}));
+  REQUIRE(notice);
+  CHECK(to_string(*notice).starts_with("remote.transport: UCX is experimental"));
 }
 
 } // namespace config_rules_test
