@@ -25,6 +25,9 @@ struct copy_lanes {
 /// It serves one attachment of the client to a node at a time, by its owner id. An unbind is answered as soon as no
 /// order of the attachment is in progress: from then on this device does not access the frames that it had pinned.
 ///
+/// It only passes orders on, which costs a turn of the scheduler for each. For that the coordinators have one handle,
+/// which monitors all lanes and fails as a whole when one of them does, whichever lane an order would have gone to.
+///
 /// It ends with an error when the device has become unusable; orders in progress are answered before. Use
 /// `spawn_copy_engine` to spawn it.
 class copy_engine : public copy_engine_actor::base {
