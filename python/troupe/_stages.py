@@ -5,10 +5,15 @@ all of them. So workers exchange what they have when they register their KV cach
 and the scheduler gets it with the metadata that vLLM collects from workers after that.
 """
 
+import datetime
 import json
 
 from troupe import _drafts, _groups
 from troupe._kv_shape import DoesNotFit
+
+# For all workers to have reached the exchange. One that has failed before never does, and vLLM may not say so until the
+# others have answered.
+EXCHANGE_SECONDS = 300
 
 
 def described(make):
@@ -25,6 +30,11 @@ def exchanged(mine):
     from vllm.distributed.parallel_state import get_pp_group
 
     group = get_pp_group()
+    try:
+        torch.distributed.monitored_barrier(group.cpu_group, datetime.timedelta(seconds=EXCHANGE_SECONDS))
+    except RuntimeError as error:
+        raise DoesNotFit(f"not all pipeline stages have registered their KV cache after {EXCHANGE_SECONDS} s: the log of "
+                         f"the worker that is missing says why ({error})") from None
     out = [None] * group.world_size
     torch.distributed.all_gather_object(out, json.dumps(mine), group=group.cpu_group)
     return [json.loads(each) for each in out]
@@ -56,6 +66,8 @@ def alike_by_config(vllm_config, kv_cache_config):
         layers = vllm_config.model_config.get_total_num_hidden_layers()
     except (ImportError, AttributeError):
         return False
+    if not kv_cache_config.kv_cache_groups:
+        return True  # no layer keeps KV: what takes one group refuses that
     count = vllm_config.parallel_config.pipeline_parallel_size
     ends = [get_pp_indices(layers, stage, count) for stage in range(count)]
     return {end - first for first, end in ends} == {len(kv_cache_config.kv_cache_groups[0].layer_names)}
@@ -66,8 +78,9 @@ def require_alike(stages):
     if not alike(stages):
         layers = ", ".join(str((stage["one_group"] or {}).get("layers", 0)) for stage in stages)
         raise DoesNotFit(f"this model's pipeline stages have different layers ({layers} with a KV cache), which Troupe "
-                         "supports from vLLM 0.32 on, where vLLM's config says it: set VLLM_PP_LAYER_PARTITION to equal "
-                         "numbers, or start vLLM without a KV connector")
+                         "supports from vLLM 0.32 on, and not where stages have as many layers of which some keep no KV: "
+                         "set VLLM_PP_LAYER_PARTITION so that these numbers are equal, or start vLLM without "
+                         "--pipeline-parallel-size, or without a KV connector")
 
 
 def groups_of(stages, page_tokens, tables):

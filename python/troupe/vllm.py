@@ -102,6 +102,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         self._groups = self._pool = self._stages = None
         self._known, self._kv_events, self._held_blocks = {}, None, 0
         self._tensors, self._events, self._vllm_config = None, {}, vllm_config
+        self._awaits_stages = False
         self._idle = bool(SEVERAL_GROUPS) and not _groups.keeps_states(kv_cache_config)
         if self._idle:
             logger.warning("Troupe: vLLM keeps no states of this model's layers, as prefix caching is off, so nothing is "
@@ -230,7 +231,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             """From all workers, when they have registered their KV cache and before the first step."""
             if not self._awaits_stages:
                 return
-            first, *others = [getattr(each, "said", None) for each in metadata.values()]
+            first, *others = [getattr(each, "said", None) for each in metadata.values()] or [None]
             if first is None:
                 raise _kv_shape.DoesNotFit("vLLM has passed on what another connector says: with pipeline stages of different "
                                            "layers, Troupe works as the first connector of a MultiConnector, or alone")

@@ -219,8 +219,11 @@ class groups(with_groups):
         self.assertEqual(connector.request_finished_all_groups(request, ([1], [2])), (False, None))
         self.assertEqual(connector.build_connector_meta(None).data, b"")
         self.assertFalse(connector.has_pending_push_work())
+        # vLLM calls it at each start, and where no worker has anything to pass on.
+        connector.set_xfer_handshake_metadata_pp_aware({})
         worker = self.made(cache, KVConnectorRole.WORKER)
         worker.register_kv_caches({})
+        self.assertIsNone(worker.get_handshake_metadata())
         self.assertEqual(worker.get_transfer_results(set()), fake_vllm.KVConnectorTransferResults())
 
 

@@ -84,8 +84,9 @@ public:
         f(i, *namespaces_[i]);
   }
 
-  /// Bounds what one eviction can cost; no engine has as many groups.
-  static constexpr std::size_t most_siblings = 15;
+  /// Bounds what one eviction can cost. Of a model with more groups, as in many pipeline stages, those beyond evict
+  /// without regard to the others.
+  static constexpr std::size_t most_siblings = 31;
 
   /// The namespaces of the other groups of layers of the same model, without those that are being removed. At most
   /// `most_siblings`.
