@@ -100,6 +100,7 @@ numbered_trace number_trace(const replay::trace& what) {
 
 std::vector<std::string> every_policy() {
   std::vector<std::string> out;
+  out.reserve(eviction_policies.size());
   for (const auto& x : eviction_policies)
     out.emplace_back(x.name);
   return out;
