@@ -17,7 +17,8 @@ class Nightly(unittest.TestCase):
 
     def test_each_simulation_gets_fresh_seeds(self):
         simulations = [each.parent.name for each in ROOT.glob("tests/*/CMakeLists.txt")
-                       if "troupe_sim_main" in each.read_text() and each.parent.name != "sim_main"]
+                       if re.search(r"troupe_sim_main|troupe_simulate\(", each.read_text())
+                       and each.parent.name != "sim_main"]
         self.assertGreaterEqual(len(simulations), 9)
         for name in simulations:
             self.assertTrue(self.some_step(rf" simulate {name}( |$)"), name)
