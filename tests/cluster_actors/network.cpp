@@ -46,9 +46,7 @@ void network::run_next() {
   task([this] { home_.later(microseconds(10), [this] { run_next(); }); });
 }
 
-// -- connections ------------------------------------------------------------------------------------------------------
-
-result<void> network::connect(cluster::line_order order, std::function<void(result<cluster::peer_line>)> then) {
+result<void> network::accept() {
   if (ended_)
     return over<void>();
   auto& world = home_.world();
@@ -56,6 +54,14 @@ result<void> network::connect(cluster::line_order order, std::function<void(resu
     world.env.count("fault: the queue is full");
     return fail(errc::limit_exceeded, "the queue is full");
   }
+  return {};
+}
+
+// -- connections ------------------------------------------------------------------------------------------------------
+
+result<void> network::connect(cluster::line_order order, std::function<void(result<cluster::peer_line>)> then) {
+  if (auto accepted = accept(); !accepted)
+    return accepted;
   enqueue([this, order = std::move(order), then = std::move(then)](const std::function<void()>& done) {
     auto dialer = order.spare;
     if (dialer) {
@@ -202,13 +208,8 @@ cluster::opened_client network::describe(const namespace_spec& ns, const std::st
 }
 
 result<void> network::open(cluster::client_order order, opened then) {
-  if (ended_)
-    return over<void>();
-  auto& world = home_.world();
-  if (!world.env.winding_down && world.random.chance(refused)) {
-    world.env.count("fault: the queue is full");
-    return fail(errc::limit_exceeded, "the queue is full");
-  }
+  if (auto accepted = accept(); !accepted)
+    return accepted;
   enqueue([this, order = std::move(order), then = std::move(then)](const std::function<void()>& done) {
     if (order.like)
       return open_session(order, then, done);

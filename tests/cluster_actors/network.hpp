@@ -48,6 +48,8 @@ public:
 private:
   using opened = std::function<void(result<cluster::opened_client>)>;
 
+  /// Whether an order may be enqueued: not at the end, and now and then not because the queue is full.
+  result<void> accept();
   /// Runs one after the other; each calls what it is passed when it has ended.
   void enqueue(std::function<void(std::function<void()>)> task);
   void run_next();
