@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -84,13 +83,6 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_name
     {"forget-failed-requests", defect::forget_failed_requests},
     {"forget-synchronous-wait", defect::forget_synchronous_wait},
 }};
-
-constexpr std::optional<defect> find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return std::nullopt;
-}
 
 constexpr std::string_view to_string(defect x) noexcept {
   for (const auto& [name, which] : defect_names)

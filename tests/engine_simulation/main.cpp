@@ -27,7 +27,7 @@ struct choices {
 
 sim_main::outcome run_seed(const choices& how, const sim_main::run_options& x) {
   const auto p = how.plan_of(x);
-  const auto came = run(p, find_defect(x.defect).value_or(defect::none), x.verbose);
+  const auto came = run(p, sim_main::find_defect(defect_names, x.defect), x.verbose);
   sim_main::outcome out;
   out.seed = x.seed;
   out.steps = out.events = came.steps;
@@ -46,7 +46,7 @@ void print_smaller(const choices& how, const sim_main::run_options& x, const sim
   if (how.no_shrink || came.property == "repeatable")
     return;
   const auto p = how.plan_of(x);
-  const auto built_in = find_defect(x.defect).value_or(defect::none);
+  const auto built_in = sim_main::find_defect(defect_names, x.defect);
   const auto small = shrink(p, built_in, came.property);
   const auto again = run(small, built_in, x.verbose);
   std::printf("  the same with %zu of %zu actions, in step %llu: %s\n", small.actions.size(), p.actions.size(),

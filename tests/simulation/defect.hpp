@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -231,13 +230,6 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_name
     {"forget-copies", defect::forget_copies},
     {"lose-close", defect::lose_close},
 }};
-
-constexpr std::optional<defect> find_defect(std::string_view name) noexcept {
-  for (const auto& [known, which] : defect_names)
-    if (known == name)
-      return which;
-  return std::nullopt;
-}
 
 constexpr std::string_view to_string(defect x) noexcept {
   for (const auto& [name, which] : defect_names)

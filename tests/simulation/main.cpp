@@ -283,7 +283,7 @@ int main(int argc, char** argv) {
   };
   what.run = [&](const sim_main::run_options& x) {
     log::set_level(x.verbose ? "debug" : "off");
-    const auto built_in = find_defect(x.defect).value_or(defect::none);
+    const auto built_in = sim_main::find_defect(defect_names, x.defect);
     if (made_namespaces)
       return namespace_world(x.seed, x.steps, built_in, x.verbose).run();
     return slot_clients ? slot_world(x.seed, x.steps, built_in, x.verbose).run()
