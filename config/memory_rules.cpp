@@ -95,13 +95,13 @@ page_room room_for_pages(const node_config& config) {
   return out;
 }
 
-std::uint64_t memory_of_client(const node_config& config) noexcept {
-  return std::min(config.memory.client_bytes, config.memory.bytes / 4);
+std::uint64_t memory_of_client(const node_config& config, std::uint64_t bytes) noexcept {
+  return std::min(config.memory.client_bytes, bytes / 4);
 }
 
 std::optional<problem> notice_of_client_bytes(const node_config& config) {
   const auto wanted = config.memory.client_bytes;
-  const auto most = memory_of_client(config);
+  const auto most = memory_of_client(config, config.memory.bytes);
   // The default is more than a quarter of a small node, and no decision of its operator.
   if (wanted <= most || wanted == memory_config{}.client_bytes)
     return std::nullopt;

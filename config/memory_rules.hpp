@@ -59,8 +59,8 @@ page_room room_for_pages(const node_config& config);
 /// A notice for the operator, with the way out: none unless more than a tenth of the memory can never be used.
 std::optional<problem> notice_of_unusable_memory(const node_config& config);
 
-/// The memory that one client may use at once: its limit, and at most a quarter of all.
-std::uint64_t memory_of_client(const node_config& config) noexcept;
+/// The memory that one client may use at once: its limit, and at most a quarter of all `bytes`.
+std::uint64_t memory_of_client(const node_config& config, std::uint64_t bytes) noexcept;
 
 /// Where `memory.client_bytes` was set to more than that.
 std::optional<problem> notice_of_client_bytes(const node_config& config);

@@ -66,7 +66,7 @@ allocator_options options_for_rank(const rank_parts& rank, const config::node_co
 
 std::uint64_t pinned_bytes_max(const config::node_config& options, const io::arena_facts& arena,
                                std::uint64_t page_bytes) {
-  return std::max(std::min(options.memory.client_bytes, arena.bytes / 4), 2 * io::slot_bytes(page_bytes));
+  return std::max(config::memory_of_client(options, arena.bytes), 2 * io::slot_bytes(page_bytes));
 }
 
 namespace {
@@ -92,12 +92,15 @@ rank_parts begin_rank(const config::node_config& options, const namespace_spec& 
   return out;
 }
 
+/// The frames of a size that fit into all memory.
+std::uint64_t frames_of(const io::arena_facts& arena, std::uint64_t bytes) {
+  return arena.bytes / arena.extent_bytes * (arena.extent_bytes / bytes);
+}
+
 /// The most pages that fit into all memory, if all of them can be encoded.
 std::uint64_t frames_max(const io_worker_parts& parts) {
-  const auto& arena = parts.extents->info();
   const auto& rules = parts.options;
-  const auto frame = rules.encoded_bytes > 0 ? rules.encoded_bytes : rules.slot_bytes;
-  return arena.bytes / arena.extent_bytes * (arena.extent_bytes / frame);
+  return frames_of(parts.extents->info(), rules.encoded_bytes > 0 ? rules.encoded_bytes : rules.slot_bytes);
 }
 
 void keep_in_memory(rank_parts& out) {
@@ -106,8 +109,7 @@ void keep_in_memory(rank_parts& out) {
   rules.slots = frames_max(*out.worker);
   out.slots = rules.slots;
   out.incarnation = fresh_incarnation();
-  const auto& arena = out.worker->extents->info();
-  const auto whole = arena.bytes / arena.extent_bytes * (arena.extent_bytes / rules.slot_bytes);
+  const auto whole = frames_of(out.worker->extents->info(), rules.slot_bytes);
   log::get("node")->info("rank opened: namespace '{}' rank {}, in memory only, at most {} pages of {} bytes{}",
                          out.worker->name.namespace_name, out.rank, whole, rules.slot_bytes,
                          rules.slots > whole ? ", " + std::to_string(rules.slots) + " if all can be encoded" : "");
