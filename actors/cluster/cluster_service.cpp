@@ -16,6 +16,7 @@ namespace {
 
 /// One file for each rank of each namespace of each other node.
 constexpr std::uint32_t peer_files_max = 1024;
+
 /// Opens the reader of other nodes' slab files. The result has no reader where the storage is not shared or no reader
 /// can be opened; that costs only time, since pages then come over the network.
 io::foreign_storage open_storage(const config::node_config& options) {

@@ -1,7 +1,6 @@
 // The requirements of every eviction policy, whatever its order. They are tested on the shipped policies and on one
 // with a hand, with ghosts, and with hashes of keys. A whole shard is tested with the latter.
 
-#include "actors/node/eviction/eviction_policies.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 #include "tests/unit/sieve_policy.hpp"
@@ -20,15 +19,8 @@ namespace {
 
 using entries_t = std::vector<entry_index>;
 
-std::vector<eviction_factory> shipped_policies() {
-  std::vector<eviction_factory> out;
-  for (const auto& x : eviction_policies)
-    out.push_back(x.make);
-  return out;
-}
-
 std::vector<eviction_factory> all_policies() {
-  auto out = shipped_policies();
+  auto out = policies();
   out.push_back(make_sieve_policy);
   return out;
 }
@@ -148,7 +140,7 @@ TEST_CASE("a policy proposes a freed entry that was kept first", "[registry]") {
 TEST_CASE("a policy proposes evict-first entries before others, from the last one on, until they are touched",
           "[registry]") {
   // A policy with a hand shows how little a policy needs to know of it.
-  const auto policy = made(GENERATE(from_range(shipped_policies())));
+  const auto policy = made(GENERATE(from_range(policies())));
   policy->inserted(up_to(100));
   policy->touched(entries_t{40, 41, 42, 43}, {});
   policy->marked_evict_first(entries_t{40, 41, 42, 43});
