@@ -55,13 +55,16 @@ class Client:
             return RIGHT, ""
         return WRONG, f"page {number} of {chain}, loaded by {self.owner}, {problem}"
 
-    def work(self, seed, chains, longest, rounds, least=1):
+    def work(self, seed, chains, longest, rounds, least=1, look_up=False):
         """What an engine does with prompts of `least` to `longest` pages that come again: load what is there, compute
-        and save the rest. Reports a tally after each round."""
+        and save the rest. `look_up`: it asks for the prefix first, so that a node fetches it from others. Reports a
+        tally after each round."""
         dice = random.Random(seed)
         for _ in range(rounds):
             chain, count, tally = dice.choice(chains), dice.randint(least, longest), Tally()
             missing = []
+            if look_up:
+                self.found(chain, count)
             for number, (verdict, remark) in enumerate(self.load(chain, count)):
                 tally.note(verdict, remark)
                 if verdict in (MISS, ERROR):

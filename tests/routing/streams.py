@@ -47,10 +47,11 @@ class Sockets:
         if result < 0:
             raise OSError(ctypes.get_errno(), "a call of libzmq has failed")
 
-    def connect(self, kind, endpoint, topic=b""):
-        """`topic`: the beginning of those to which a `SUB` socket subscribes."""
+    def connect(self, kind, endpoint, topic=b"", most=0):
+        """`topic`: the beginning of those to which a `SUB` socket subscribes. `most`: messages that it takes from the
+        network before they are received here; 0: any number."""
         socket = self.library.zmq_socket(self.context, kind)
-        for option, value in ((LINGER, 0), (RCVHWM, 0), (RCVTIMEO, PATIENCE_SECONDS * 1000)):
+        for option, value in ((LINGER, 0), (RCVHWM, most), (RCVTIMEO, PATIENCE_SECONDS * 1000)):
             self.check(self.library.zmq_setsockopt(socket, option, ctypes.byref(ctypes.c_int(value)), 4))
         if kind == SUB:
             self.check(self.library.zmq_setsockopt(socket, SUBSCRIBE, topic, len(topic)))
