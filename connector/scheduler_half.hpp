@@ -65,9 +65,9 @@ public:
   /// Whether the node publishes events, so that descriptions of pages are useful.
   virtual bool wants_descriptions() const { return false; }
 
-  /// What the node's events say about pages that were stored or found. A hint: ignored without a node that wants it, or
-  /// if too many are in progress.
-  virtual void describe(page_descriptions) {}
+  /// What the node's events say about pages of a group that were stored or found. A hint: ignored without a node that
+  /// wants it, or if too many are in progress. Error: invalid_argument for a group that the engine does not have.
+  virtual result<void> describe(std::size_t, page_descriptions) { return {}; }
 
   /// The number of workers that have to name a request before it counts as finished.
   virtual std::uint32_t get_finished_count() const = 0;

@@ -24,10 +24,11 @@ struct batch_head {
   double time = 0;
   /// Begins with `AllBlocksCleared`.
   bool cleared = false;
+  event_form form = event_form::map;
 };
 
-/// The MessagePack of a batch as vLLM 0.32 encodes it: an array of time, events and data-parallel rank, where events
-/// are maps with their type in "type". Pages without tokens are stored events with an empty list of them.
+/// The MessagePack of a batch as vLLM 0.32 encodes it: an array of time, events and data-parallel rank. In arrays, the
+/// fields of events have the order of vLLM's class. Pages without tokens are stored events with an empty list of them.
 std::string batch_text(const batch_head& head, std::span<const page_event> events, const page_book& book);
 
 } // namespace troupe::events

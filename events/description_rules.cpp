@@ -21,6 +21,17 @@ error bad(std::string what) {
   return {errc::invalid_argument, "descriptions of pages: " + std::move(what)};
 }
 
+std::optional<error> fault_of_groups(const page_descriptions& x) {
+  if (x.groups.size() > page_descriptions::max_groups)
+    return bad("pages of more than " + std::to_string(page_descriptions::max_groups) + " groups");
+  const auto in_kind = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  for (const auto& group : x.groups)
+    if (group.kind.size() > described_group::max_kind_bytes || !std::ranges::all_of(group.kind, in_kind))
+      return bad("the kind of a group has more than " + std::to_string(described_group::max_kind_bytes) +
+                 " bytes, or others than small letters, digits and _");
+  return std::nullopt;
+}
+
 std::optional<error> fault_of_extra(const page_descriptions& x) {
   if (x.extra_ends.empty() && x.extra.empty())
     return std::nullopt;
@@ -61,6 +72,8 @@ std::optional<error> fault_of(const page_descriptions& x) {
                std::to_string(x.block_tokens));
   if (x.lora.size() > lora_bytes_most)
     return bad("the name of the adapter has more than " + std::to_string(lora_bytes_most) + " bytes");
+  if (auto fault = fault_of_groups(x))
+    return fault;
   if (pages == 0)
     return bad("there are no pages");
   if (x.hashes.size() != pages * x.blocks_per_page || x.parents.size() != pages || x.has_parent.size() != pages ||
@@ -72,7 +85,8 @@ std::optional<error> fault_of(const page_descriptions& x) {
 }
 
 std::size_t weight_of(const page_descriptions& x) noexcept {
-  return sizeof x + x.lora.size() + x.extra.size() + x.keys.size() * (sizeof(key_digest) + 2 * sizeof(std::uint64_t)) +
+  return sizeof x + x.groups.size() * (sizeof(described_group) + described_group::max_kind_bytes) + x.lora.size() +
+         x.extra.size() + x.keys.size() * (sizeof(key_digest) + 2 * sizeof(std::uint64_t)) +
          x.hashes.size() * sizeof(std::uint64_t) + x.tokens.size() * sizeof(std::uint32_t);
 }
 

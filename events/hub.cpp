@@ -103,7 +103,7 @@ void hub::apply(const namespace_id& ns, pages_described& x, timestamp now, doubl
   if (found == stream_of_.end())
     return;
   const auto shape =
-      book_.number_of({found->second, x.pages.block_tokens, x.pages.blocks_per_page, x.pages.group_idx, x.pages.lora});
+      book_.number_of({found->second, x.pages.block_tokens, x.pages.blocks_per_page, x.pages.groups, x.pages.lora});
   if (!shape)
     return add_to(options_.counts->refused_descriptions, x.positions.size());
   for (std::size_t i = 0; i < x.positions.size(); ++i) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "messages/event_messages.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,13 +12,18 @@
 
 namespace troupe::events {
 
+/// How an event is encoded in MessagePack: as a map with its type in "type", or as an array that begins with its type,
+/// where empty fields at the end are left out.
+enum class event_form : std::uint8_t { map, array };
+
 /// What the pages of many keys have in common.
 struct page_shape {
   /// The stream in which events about these pages are published.
   std::uint32_t stream = 0;
   std::uint32_t block_tokens = 0;
   std::uint32_t blocks = 1;
-  std::int32_t group_idx = -1;
+  /// An event is published for each; none: one, without a group.
+  std::vector<described_group> groups{};
   std::string lora{};
 
   friend auto operator<=>(const page_shape&, const page_shape&) = default;

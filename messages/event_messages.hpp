@@ -4,25 +4,42 @@
 #include "messages/packed.hpp"
 
 #include <cstddef>
+#include <compare>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 /// Messages about the content of pages, for nodes that publish events: see docs/events.md.
 
 namespace troupe {
 
+/// One of the KV cache groups of the engine, as its events name it.
+struct described_group {
+  /// The most bytes of `kind`.
+  static constexpr std::size_t max_kind_bytes = 32;
+
+  std::uint32_t index = 0;
+  /// What its layers need of a prefix, such as "full_attention" or "sliding_window"; empty: the events do not say.
+  std::string kind{};
+  /// Tokens of a sliding window; 0: the events name none.
+  std::uint32_t window = 0;
+
+  friend auto operator<=>(const described_group&, const described_group&) = default;
+};
+
 /// What events say about some pages of one shape. Arrays have one element per page unless they say otherwise.
 struct page_descriptions {
-  /// The most blocks of a page, and the most bytes of `extra` for one page.
+  /// The most blocks of a page, groups, and bytes of `extra` for one page.
   static constexpr std::uint32_t max_blocks = 64;
+  static constexpr std::size_t max_groups = 64;
   static constexpr std::size_t max_extra_bytes = 4096;
 
   /// Tokens of one block of the engine's own events.
   std::uint32_t block_tokens = 0;
   /// Blocks of these events in one page.
   std::uint32_t blocks_per_page = 1;
-  /// Negative: the events name no group.
-  std::int32_t group_idx = -1;
+  /// The groups whose blocks lie in these pages: there is an event for each of them. Empty: one, which names no group.
+  std::vector<described_group> groups{};
   /// Name of the adapter; empty for the base model.
   std::string lora{};
   packed<key_digest> keys{};

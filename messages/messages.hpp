@@ -76,7 +76,8 @@ TROUPE_INSPECT(describe_request, x.ns)
 TROUPE_INSPECT(describe_reply, x.namespaces)
 TROUPE_INSPECT(key_request, x.ns, x.key)
 TROUPE_INSPECT(key_reply, x.parent, x.children, x.leases, x.complete, x.protected_for, x.pages)
-TROUPE_INSPECT(page_descriptions, x.block_tokens, x.blocks_per_page, x.group_idx, x.lora, x.keys, x.hashes, x.parents,
+TROUPE_INSPECT(described_group, x.index, x.kind, x.window)
+TROUPE_INSPECT(page_descriptions, x.block_tokens, x.blocks_per_page, x.groups, x.lora, x.keys, x.hashes, x.parents,
                x.has_parent, x.tokens, x.extra, x.extra_ends)
 TROUPE_INSPECT(describe_pages_request, x.ns, x.pages)
 TROUPE_INSPECT(restore_request, x.pages)

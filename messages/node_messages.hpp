@@ -16,7 +16,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients with another one.
-inline constexpr std::uint32_t protocol_version = 19;
+inline constexpr std::uint32_t protocol_version = 20;
 
 /// How a client names the namespace that it attaches to.
 enum class namespace_wish : std::uint8_t {

@@ -24,6 +24,8 @@ public:
     std::vector<std::uint32_t> tokens;
     std::string lora;
     std::string extra;
+    std::string kind;
+    std::uint64_t window = 0;
   };
 
   std::map<name, block> blocks;
@@ -65,6 +67,8 @@ private:
     std::string medium;
     std::string lora;
     std::int64_t group = -1;
+    std::string kind;
+    std::uint64_t window = 0;
     std::vector<bool> extra;
     bool has_extra = false;
   };
@@ -90,6 +94,10 @@ private:
         x.lora = in.text();
     } else if (key == "group_idx") {
       x.group = in.integer();
+    } else if (key == "kv_cache_spec_kind") {
+      x.kind = in.text();
+    } else if (key == "kv_cache_spec_sliding_window") {
+      x.window = in.natural();
     } else if (key == "extra_keys") {
       x.has_extra = true;
       const auto n = in.array();
@@ -103,15 +111,48 @@ private:
     }
   }
 
+  /// In the order of vLLM's classes.
+  static std::vector<std::string> positions_of(const std::string& type) {
+    if (type == "BlockStored")
+      return {"block_hashes",
+              "parent_block_hash",
+              "token_ids",
+              "block_size",
+              "lora_id",
+              "medium",
+              "lora_name",
+              "extra_keys",
+              "group_idx",
+              "kv_cache_spec_kind",
+              "kv_cache_spec_sliding_window"};
+    return type == "BlockRemoved" ? std::vector<std::string>{"block_hashes", "medium", "group_idx"}
+                                  : std::vector<std::string>{};
+  }
+
+  void read_array(reader& in, fields& x) {
+    const auto count = in.array();
+    x.type = in.text();
+    const auto names = positions_of(x.type);
+    for (std::uint32_t i = 0; i + 1 < count && in.ok(); ++i)
+      if (i >= names.size())
+        in.skip();
+      else if (names[i] == "parent_block_hash" || names[i] == "lora_name" || !in.take_nil())
+        read(in, names[i], x);
+  }
+
   std::string event(reader& in) {
     fields x;
-    const auto pairs = in.map();
-    for (std::uint32_t i = 0; i < pairs && in.ok(); ++i) {
-      const std::string key(in.text());
-      read(in, key, x);
+    if (in.next() == reader::kind::array) {
+      read_array(in, x);
+    } else {
+      const auto pairs = in.map();
+      for (std::uint32_t i = 0; i < pairs && in.ok(); ++i) {
+        const std::string key(in.text());
+        read(in, key, x);
+      }
     }
     if (!in.ok())
-      return "an event is no map with the known fields";
+      return "an event is no map or array with the known fields";
     last.push_back(x.type);
     if (x.type == "AllBlocksCleared") {
       blocks.clear();
@@ -130,7 +171,7 @@ private:
       return "a stored event has extra keys for another number of blocks";
     auto parent = x.parent;
     for (std::size_t i = 0; i < x.hashes.size(); ++i) {
-      block b{parent, {}, x.lora, x.has_extra && x.extra[i] ? "extra" : ""};
+      block b{parent, {}, x.lora, x.has_extra && x.extra[i] ? "extra" : "", x.kind, x.window};
       const auto first = x.tokens.begin() + static_cast<std::ptrdiff_t>(x.tokens.empty() ? 0 : i * x.block_size);
       b.tokens.assign(first, first + static_cast<std::ptrdiff_t>(x.tokens.empty() ? 0 : x.block_size));
       repeated += blocks.insert_or_assign({x.medium, x.group, x.hashes[i]}, std::move(b)).second ? 0 : 1;

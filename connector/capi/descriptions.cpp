@@ -21,6 +21,25 @@ result<packed<T>> copy_of(const T* data, std::size_t count, std::string_view nam
   return packed<T>(std::vector<T>(found->begin(), found->end()));
 }
 
+result<std::vector<described_group>> groups_of(const troupe_descriptions& x) {
+  std::vector<described_group> out;
+  if (x.groups == nullptr) {
+    if (x.group_idx >= 0)
+      out.push_back({static_cast<std::uint32_t>(x.group_idx)});
+    return out;
+  }
+  if (x.group_count > page_descriptions::max_groups)
+    return fail(errc::limit_exceeded, std::to_string(x.group_count) + " groups in a page; at most " +
+                                          std::to_string(page_descriptions::max_groups));
+  for (std::size_t i = 0; i < x.group_count; ++i) {
+    const auto kind = text_of(x.groups[i].kind, "kind");
+    if (!kind)
+      return tl::unexpected(kind.error());
+    out.push_back({x.groups[i].index, std::string(*kind), x.groups[i].window});
+  }
+  return out;
+}
+
 } // namespace
 
 result<troupe_descriptions> read_descriptions(const troupe_descriptions* from) {
@@ -42,7 +61,10 @@ result<page_descriptions> descriptions_of(const troupe_descriptions& x, std::spa
   page_descriptions out;
   out.block_tokens = x.block_tokens;
   out.blocks_per_page = x.blocks_per_page;
-  out.group_idx = x.group_idx;
+  if (auto groups = groups_of(x))
+    out.groups = std::move(*groups);
+  else
+    return tl::unexpected(groups.error());
   const auto lora = text_of(x.lora, "lora");
   if (!lora)
     return tl::unexpected(lora.error());

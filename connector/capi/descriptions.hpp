@@ -20,14 +20,14 @@ result<troupe_descriptions> read_descriptions(const troupe_descriptions* from);
 /// A copy of what the struct refers to, for these keys.
 result<page_descriptions> descriptions_of(const troupe_descriptions& x, std::span<const key_digest> keys);
 
-/// Has `to`, a scheduler half or a pool, describe pages, if its node wants that. `keys_of` turns the bytes of so many
-/// keys into digests.
-template <class To, class KeysOf>
-result<void> describe(To& to, const troupe_descriptions* pages, const KeysOf& keys_of) {
+/// Has a scheduler half or a pool describe pages, if its node wants that (`wanted`). `keys_of` turns the bytes of so
+/// many keys into digests; `deliver` takes the position of the scheduler's group, and the pages.
+template <class KeysOf, class Deliver>
+result<void> describe(bool wanted, const troupe_descriptions* pages, const KeysOf& keys_of, const Deliver& deliver) {
   const auto given = read_descriptions(pages);
   if (!given)
     return tl::unexpected(given.error());
-  if (!to.wants_descriptions() || given->count == 0)
+  if (!wanted || given->count == 0)
     return {};
   const auto keys = keys_of(given->keys, given->count);
   if (!keys)
@@ -35,8 +35,7 @@ result<void> describe(To& to, const troupe_descriptions* pages, const KeysOf& ke
   auto copied = descriptions_of(*given, *keys);
   if (!copied)
     return tl::unexpected(copied.error());
-  to.describe(std::move(*copied));
-  return {};
+  return deliver(given->scheduler_group, std::move(*copied));
 }
 
 /// Whether its node wants them. Error: invalid_argument for a null pointer.

@@ -194,8 +194,13 @@ std::int32_t troupe_pages_wants_descriptions(troupe_pages* pages, std::uint32_t*
 
 std::int32_t troupe_pages_describe(troupe_pages* pages, const troupe_descriptions* descriptions, troupe_error* error) {
   return with_pool(pages, error, [&](troupe_pages& x) {
-    return capi::describe(*x.pool, descriptions,
-                          [&](const std::uint8_t* keys, std::size_t count) { return x.keys_of(keys, count); });
+    return capi::describe(
+        x.pool->wants_descriptions(), descriptions,
+        [&](const std::uint8_t* keys, std::size_t count) { return x.keys_of(keys, count); },
+        [&x](std::uint32_t, page_descriptions copied) -> result<void> {
+          x.pool->describe(std::move(copied));
+          return {};
+        });
   });
 }
 

@@ -533,8 +533,11 @@ std::int32_t troupe_scheduler_describe(troupe_scheduler* scheduler, const troupe
       out[i] = capi::digest_of(keys + 16 * i);
     return out;
   };
-  return capi::guarded_use(scheduler, error,
-                           [&](troupe_scheduler& x) { return capi::describe(*x.half, pages, digests_of); });
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) {
+    return capi::describe(
+        x.half->wants_descriptions(), pages, digests_of,
+        [&x](std::uint32_t group, page_descriptions copied) { return x.half->describe(group, std::move(copied)); });
+  });
 }
 
 std::int32_t troupe_scheduler_tracked_requests(troupe_scheduler* scheduler, std::size_t* out, troupe_error* error) {

@@ -41,7 +41,7 @@ extern "C" {
 
 /** Raised with each new function or member. While the library's soname, libtroupe.so.1, is the same, nothing in this
  * file is removed or changes its meaning. */
-#define TROUPE_INTERFACE_VERSION 6
+#define TROUPE_INTERFACE_VERSION 7
 
 /** The interface version of the loaded library. May be called at any time. */
 TROUPE_API uint32_t troupe_interface_version(void);
@@ -338,6 +338,16 @@ TROUPE_API int32_t troupe_group_identity(const troupe_groups* groups, const trou
 
 /* ---------------------------------------------------------------------------------------------------------- events */
 
+/** One of the engine's KV cache groups, in the words of its own events. Since version 7. */
+typedef struct troupe_described_group {
+  /** `group_idx` of the events. */
+  uint32_t index;
+  /** Tokens of a sliding window (`kv_cache_spec_sliding_window`); 0: the events name none. */
+  uint32_t window;
+  /** `kv_cache_spec_kind` of the events, at most 32 small letters, digits and "_"; NULL or empty: they have none. */
+  const char* kind;
+} troupe_described_group;
+
 /** What the events of the node say about pages, in the words of the engine's own events: see docs/events.md. All pages
  * of a call have the same shape. Since version 5. */
 typedef struct troupe_descriptions {
@@ -346,7 +356,7 @@ typedef struct troupe_descriptions {
   uint32_t block_tokens;
   /** Blocks of the engine's events in one page, at most 64. 0: 1. */
   uint32_t blocks_per_page;
-  /** `group_idx` of the events; negative: none. */
+  /** `group_idx` of the events; negative: none. Ignored where `groups` is set. */
   int32_t group_idx;
   /** Pages, at most 4096. */
   size_t count;
@@ -366,6 +376,14 @@ typedef struct troupe_descriptions {
    * `extra_ends` NULL: no page has any. */
   const uint8_t* extra;
   const uint32_t* extra_ends;
+  /** The engine's groups whose blocks lie in these pages, at most 64: there is an event for each of them. NULL: there is
+   * one event, with `group_idx`. Since version 7. */
+  const troupe_described_group* groups;
+  size_t group_count;
+  /** For schedulers with several groups: the one whose pages these are, by its position in `troupe_groups`. Else 0.
+   * Since version 7. */
+  uint32_t scheduler_group;
+  uint32_t reserved;
 } troupe_descriptions;
 
 /* -------------------------------------------------------------------------------------------------- scheduler half */
@@ -595,8 +613,8 @@ TROUPE_API int32_t troupe_scheduler_worker_output(troupe_scheduler* scheduler, c
 /** Events since the last call. */
 TROUPE_API int32_t troupe_scheduler_take_events(troupe_scheduler* scheduler, troupe_events* out, troupe_error* error);
 
-/** *wanted: 1 where the attached node publishes events, so that descriptions are useful. 0 with several groups. Since
- * version 5. */
+/** *wanted: 1 where the attached node publishes events, so that descriptions are useful. With several
+ * groups since version 7. Since version 5. */
 TROUPE_API int32_t troupe_scheduler_wants_descriptions(troupe_scheduler* scheduler, uint32_t* wanted,
                                                        troupe_error* error);
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <string>
 
 namespace troupe::connector {
 
@@ -243,13 +244,17 @@ public:
     return state_ ? state_->take_events() : std::vector<cache_event>{};
   }
 
-  /// With several groups, a page is in the cache when all of them have it, which events cannot say.
-  bool wants_descriptions() const override { return state_ && wants_descriptions_ && clients_.size() == 1; }
+  bool wants_descriptions() const override { return state_ && wants_descriptions_; }
 
-  void describe(page_descriptions pages) override {
-    if (wants_descriptions())
-      ask<void>(
-          system_, clients_.front()->lookup(), [](const result<void>&) {}, std::move(pages));
+  result<void> describe(std::size_t group, page_descriptions pages) override {
+    if (!wants_descriptions())
+      return {};
+    if (group >= clients_.size())
+      return fail(errc::invalid_argument, "descriptions: the engine has " + std::to_string(clients_.size()) +
+                                              " groups, and none at position " + std::to_string(group));
+    ask<void>(
+        system_, clients_[group]->lookup(), [](const result<void>&) {}, std::move(pages));
+    return {};
   }
 
   std::uint32_t get_finished_count() const override { return worker_count(wanted_.engine.parallel); }

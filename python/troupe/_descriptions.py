@@ -9,13 +9,15 @@ KEY_BYTES = 16
 
 
 class Batch:
-    """Pages of one shape and one adapter."""
+    """Pages of one group of the library and one adapter."""
 
-    __slots__ = ("block_tokens", "per_page", "group", "lora", "keys", "hashes", "parents", "has_parent", "tokens",
-                 "extra", "extra_ends")
+    __slots__ = ("block_tokens", "per_page", "group", "tables", "lora", "keys", "hashes", "parents", "has_parent",
+                 "tokens", "extra", "extra_ends")
 
-    def __init__(self, block_tokens, per_page, group, lora):
-        self.block_tokens, self.per_page, self.group, self.lora = block_tokens, per_page, group, lora
+    def __init__(self, block_tokens, per_page, group, tables, lora):
+        """`tables`: vLLM's groups whose blocks lie in the pages, as members of `DescribedGroup`."""
+        self.block_tokens, self.per_page, self.group, self.tables, self.lora = (block_tokens, per_page, group, tables,
+                                                                                lora)
         self.keys, self.has_parent, self.extra = array("B"), array("B"), array("B")
         self.hashes, self.parents, self.tokens, self.extra_ends = array("Q"), array("Q"), array("I"), array("I")
 
@@ -41,14 +43,14 @@ class Descriptions:
         out, self._full, self._open = [*self._full, *self._open.values()], [], {}
         return out
 
-    def add(self, run, block_tokens, per_page, group, first, last):
-        """`first` and `last`: pages of a `_events.Run`. Pages without a key or without all hashes are left out, and
+    def add(self, run, block_tokens, per_page, group, tables, first, last):
+        """`group` and `tables`: as of a batch. `first` and `last`: pages of a `_events.Run`. Pages without a key or without all hashes are left out, and
         those that cannot be encoded: they are not published."""
         last = min(last, len(run.keys) // KEY_BYTES, len(run.hashes) // per_page)
         # Extra keys are encoded page by page.
         most = 1 if any(run.extra_keys[first * per_page:last * per_page]) else MOST_PAGES
         while first < last:
-            batch = self._batch(block_tokens, per_page, group, run.lora)
+            batch = self._batch(block_tokens, per_page, group, tables, run.lora)
             end = min(last, first + most, first + MOST_PAGES - len(batch.parents))
             begin, blocks = first * per_page, slice(first * per_page, end * per_page)
             try:
@@ -62,8 +64,8 @@ class Descriptions:
                           number(parent), tokens, extra)
             first = end
 
-    def _batch(self, block_tokens, per_page, group, lora):
-        shape = block_tokens, per_page, group, lora.name.encode(errors="replace") if lora else None
+    def _batch(self, block_tokens, per_page, group, tables, lora):
+        shape = block_tokens, per_page, group, tables, lora.name.encode(errors="replace") if lora else None
         batch = self._open.get(shape)
         if batch is not None and len(batch.parents) >= MOST_PAGES:
             self._full.append(batch)

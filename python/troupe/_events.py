@@ -81,9 +81,14 @@ class Format:
         fields = {"block_hashes": hashes, "medium": medium, "group_idx": table.group, "locality": self._locality}
         return self.removed_class(**{name: value for name, value in fields.items() if name in self._removed_fields})
 
-    def group_of(self, table):
-        """The group that events of this table name; negative: they name none."""
-        return table.group if "group_idx" in self._stored_fields else -1
+    def described(self, tables):
+        """The groups that events of these tables name, as members of `DescribedGroup`; empty: they name none."""
+        if "group_idx" not in self._stored_fields:
+            return ()
+        kinds = "kv_cache_spec_kind" in self._stored_fields
+        windows = "kv_cache_spec_sliding_window" in self._stored_fields
+        return tuple((table.group, table.window or 0 if windows else 0,
+                      table.kind.encode() if kinds and table.kind else None) for table in tables)
 
 
 class Run:
@@ -109,8 +114,7 @@ class Events:
     announced, and by the engine's own blocks for those that are being saved."""
 
     def __init__(self, form, groups, hash_tokens, limit=LIMIT, describes=False):
-        """`groups`: tables of each group of the library. `describes`: whether pages are described to the node, which
-        takes one group with one table. With pipeline stages some groups have the same tables: what the first of them has
+        """`groups`: tables of each group of the library. `describes`: whether pages are described to the node. With pipeline stages some groups have the same tables: what the first of them has
         is announced, and what any of them lacks is withdrawn."""
         announcing, first = [], {}
         for group, tables in enumerate(groups):
@@ -126,6 +130,8 @@ class Events:
         # Of each save that is in progress: its runs by first page, and pages without a result.
         self._saving = {}
         self._descriptions = Descriptions() if describes else None
+        # What descriptions say about the pages of each group. The tables of a group have the same blocks.
+        self._described = [form.described(tables) for tables in announcing]
 
     def describes(self):
         return self._descriptions is not None
@@ -189,7 +195,8 @@ class Events:
                     continue
                 for number, (table, run) in enumerate(zip(self._groups[group], runs)):
                     per_page = page_tokens // table.block_tokens
-                    self._describe(run, table, per_page, low - begin, high - begin)
+                    if number == 0:
+                        self._describe(group, run, table, per_page, low - begin, high - begin)
                     self._announce(group, number, run, (low - begin) * per_page, (high - begin) * per_page, CPU, out,
                                    move=False)
         entry[1] -= pages
@@ -211,7 +218,8 @@ class Events:
                 self._refresh(known, hashes)
                 continue
             run = self._run(request, table, first, pages, page_tokens, keys)
-            self._describe(run, table, page_tokens // table.block_tokens, 0, pages)
+            if number == 0:
+                self._describe(group, run, table, page_tokens // table.block_tokens, 0, pages)
             self._announce(group, number, run, 0, len(run.hashes), medium, out, move=True)
 
     def _hashes(self, request, table, first, pages, page_tokens):
@@ -225,10 +233,10 @@ class Events:
         for each in reversed(hashes):
             known.move_to_end(each)
 
-    def _describe(self, run, table, per_page, first, last):
+    def _describe(self, group, run, table, per_page, first, last):
         """`first` and `last`: pages of the run."""
         if self._descriptions is not None:
-            self._descriptions.add(run, table.block_tokens, per_page, self._form.group_of(table), first, last)
+            self._descriptions.add(run, table.block_tokens, per_page, group, self._described[group], first, last)
 
     def _announce(self, group, number, run, first, last, medium, out, move):
         """`move`: whether the medium of blocks that were announced is known to be another one now."""

@@ -213,9 +213,11 @@ class Scheduler(Handle):
 
     def describe(self, batch):
         """`batch`: a `_descriptions.Batch`."""
+        groups = (_interface.DescribedGroup * len(batch.tables))(*batch.tables)
         call("troupe_scheduler_describe", self.handle, ctypes.byref(_interface.Descriptions(
-            block_tokens=batch.block_tokens, blocks_per_page=batch.per_page, group_idx=batch.group,
-            count=len(batch.parents), keys=address(batch.keys), hashes=address(batch.hashes),
+            block_tokens=batch.block_tokens, blocks_per_page=batch.per_page, group_idx=-1,
+            groups=ctypes.addressof(groups) if batch.tables else None, group_count=len(batch.tables),
+            scheduler_group=batch.group, count=len(batch.parents), keys=address(batch.keys), hashes=address(batch.hashes),
             parents=address(batch.parents), has_parent=address(batch.has_parent), tokens=address(batch.tokens),
             lora=batch.lora, extra=address(batch.extra) if batch.extra else None,
             extra_ends=address(batch.extra_ends) if batch.extra else None)))

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 # The version that this package needs: an older library is refused.
-INTERFACE_VERSION = 6
+INTERFACE_VERSION = 7
 
 KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
 DISK_HITS_ALWAYS, DISK_HITS_WHEN_FASTER, DISK_HITS_NEVER = 0, 1, 2
@@ -136,11 +136,16 @@ class Finished(Sized):
                 ("failed", IdsOut)]
 
 
+class DescribedGroup(Structure):
+    _fields_ = [("index", c_uint32), ("window", c_uint32), ("kind", c_char_p)]
+
+
 class Descriptions(Sized):
     _fields_ = [("size", c_uint32), ("block_tokens", c_uint32), ("blocks_per_page", c_uint32), ("group_idx", c_int32),
                 ("count", c_size_t), ("keys", c_void_p), ("hashes", c_void_p), ("parents", c_void_p),
                 ("has_parent", c_void_p), ("tokens", c_void_p), ("lora", c_char_p), ("extra", c_void_p),
-                ("extra_ends", c_void_p)]
+                ("extra_ends", c_void_p), ("groups", c_void_p), ("group_count", c_size_t), ("scheduler_group", c_uint32),
+                ("reserved", c_uint32)]
 
 
 class PagesOptions(Sized):

@@ -138,10 +138,9 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
                            "a page cannot be loaded; with \"recompute\" it computes those tokens.")
 
     def _made_scheduler(self):
-        """The library keeps events from its creation on or never: for vLLM, or for a node that publishes its own. Of
-        several groups, the node publishes nothing."""
+        """The library keeps events from its creation on or never: for vLLM, or for a node that publishes its own."""
         engine, wish = self._engine, self._options.node_events
-        if engine.events != _interface.EVENTS_NONE or self._groups is not None or wish == "off":
+        if engine.events != _interface.EVENTS_NONE or wish == "off":
             return _halves.Scheduler(self._connection, self._ns, engine)
         if wish == "auto":
             half = _halves.Scheduler(self._connection, self._ns, engine)
@@ -395,7 +394,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             groups = [(group.tables, group.block_tokens) for group in self._groups.groups]
         self._kv_events = _events.Events(_events.Format(_events.locality(self._options.address)),
                                          _events.tables(kv_cache_config, groups), hash_tokens,
-                                         describes=self._groups is None and self._options.node_events != "off")
+                                         describes=self._options.node_events != "off")
         # Whether a node has said that it publishes events or not.
         self._answered = False
         # Requests that have ended since events were taken, and what was taken before their ids were used again.

@@ -133,8 +133,9 @@ def node_events(lab):
         gpu, said = own.listen().said["GPU", 0], view.listen().said.get(("CPU", 0), {})
         for each in view.there():
             require(each in gpu, "the node publishes a block that vLLM never had")
-            # The node has neither the number of an adapter nor the kind of a layer.
-            require(said[each][:4] == gpu[each][:4], f"the node publishes {said[each]}, and vLLM {gpu[each]}")
+            # The node has no number of an adapter.
+            require(said[each][:4] + said[each][5:] == gpu[each][:4] + gpu[each][5:],
+                    f"the node publishes {said[each]}, and vLLM {gpu[each]}")
         pages = sum(each["complete_keys"] for each in made.namespaces())
         require(len(view.there()) == pages, f"the node publishes {len(view.there())} blocks, and has {pages}")
         return pages
@@ -222,7 +223,57 @@ def kv_events_of_groups(this, lab):
     return 0, ", ".join(f"{len(view.there(group))} blocks of group {group}" for group in groups)
 
 
+def node_events_of_groups(this, lab):
+    """The node publishes the blocks of each of vLLM's groups as the plug-in does, and withdraws what it evicts of one."""
+    made = lab.node(f"{this.name}-publisher", memory="24 MiB", disk="0 B", durability="none", events=True).start()
+    own, view = router(lab), router(lab, of_node=made)
+
+    def play(one):
+        one.say("ready")
+        while prompts := one.wait():
+            one.play(prompts, 24, limit=this.limit)
+            one.idle_steps()
+            one.say("played")
+        return one.metrics()
+
+    def require_as_in_the_node():
+        view.listen()
+        pages = {hybrid_experiments.namespace(made, group)["complete_keys"] for group in this.groups}
+        groups = sorted({group for medium, group in view.said if view.blocks.get((medium, group))})
+        for group in groups:
+            size = next(iter(view.said["CPU", group].values()))[3]
+            require(len(view.there(group)) // (this.unit // size) in pages,
+                    f"{len(view.there(group))} blocks of group {group} are published, and the node has {pages} pages")
+        return groups
+
+    run = lab.start(play, lab.connector(made), kv_events_config=own.config(), **this.engine(lab))
+    run.hear()
+    run.say(usual())
+    run.hear()
+    hybrid_experiments.require_groups(this, made)
+    own.listen()
+    groups = require_as_in_the_node()
+    require(len(groups) > 1, f"only the groups {groups} are published")
+    for group in groups:
+        require(view.there(group) == own.there(group), f"of group {group} the node publishes others than the plug-in")
+        ours, theirs = own.said["CPU", group], view.said["CPU", group]
+        for each in theirs:
+            require(theirs[each] == ours[each], f"the node publishes {theirs[each]}, and the plug-in {ours[each]}")
+    kinds = {view.said["CPU", group][next(iter(view.there(group)))][6] for group in groups}
+    require("full_attention" in kinds and len(kinds) > 1, f"the kinds of the groups are {kinds}")
+    run.say(engines.random_prompts(77, 24, PROMPT))
+    run.hear()
+    require_as_in_the_node()
+    require(view.removed > 0, "nothing was evicted")
+    run.say([])
+    require_attached(run.result())
+    return 0, f"groups {groups}, {view.removed} blocks withdrawn"
+
+
 for each in hybrid_experiments.KINDS:
     experiments[f"{each.name}-kv-events"] = (f"{each.what}: KV events, of each of vLLM's groups",
                                              functools.partial(kv_events_of_groups, each))
     versions[f"{each.name}-kv-events"] = (SEVERAL_GROUPS, None)
+    experiments[f"{each.name}-node-events"] = (f"{each.what}: events of the node, of each of vLLM's groups",
+                                               functools.partial(node_events_of_groups, each))
+    versions[f"{each.name}-node-events"] = (SEVERAL_GROUPS, None)

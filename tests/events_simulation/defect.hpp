@@ -30,9 +30,11 @@ enum class defect : std::uint8_t {
   forget_overflow,
   /// There are no empty batches.
   no_heartbeat,
+  /// Of several groups of a page, only the first one is published.
+  one_group,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 10> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
     {"lose-removed", defect::lose_removed},
     {"lose-moved", defect::lose_moved},
     {"unordered", defect::unordered},
@@ -43,6 +45,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 10> defect_name
     {"keep-old", defect::keep_old},
     {"forget-overflow", defect::forget_overflow},
     {"no-heartbeat", defect::no_heartbeat},
+    {"one-group", defect::one_group},
 }};
 
 } // namespace troupe::events_simulation

@@ -38,6 +38,8 @@ private:
     namespace_spec spec;
     namespace_id id;
     std::string topic;
+    /// Those of the engine whose blocks lie in these pages.
+    std::vector<described_group> groups;
     std::vector<std::shared_ptr<resident_slots>> resident;
     std::vector<slot_number> next_slot;
   };
@@ -77,6 +79,9 @@ private:
   std::uint64_t hash_of(std::size_t ns, key_number n) const;
   registry_state& shard_of_key(key_number n);
   bool in_memory(std::size_t ns, key_number n);
+  std::string medium_of(std::size_t ns, key_number n);
+  /// In how many of the page's groups a subscriber knows it.
+  std::size_t known_groups(const subscriber& of, std::size_t ns, key_number n);
   void count(std::string_view what) { ++result_.counts.emplace(std::string(what), 0).first->second; }
 
   simulation::random_source random_;

@@ -354,6 +354,16 @@ class descriptions(rules):
         self.assertEqual(self.described(), [("one 1", numbers[2:4], numbers[1], list(range(8, 16)), None, b""),
                                             ("one 2", numbers[4:6], numbers[3], list(range(16, 24)), None, b"")])
 
+    def test_pages_of_groups_are_described_with_their_tables(self):
+        self.made(groups=((_events.Table(1, 4, "full_attention"),),
+                          (_events.Table(0, 4, "sliding_window", 8), _events.Table(2, 4, "sliding_window", 8))))
+        one = self.request("one", range(18))
+        self.take((STORED, "one", 0, 2, 0, 0), (SAVING, "one", 1, 2, 5, 1), (STORED, "one", 1, 2, 5, 1))
+        said = self.events.take_descriptions()
+        self.assertEqual([(each.group, each.tables, list(each.hashes)) for each in said],
+                         [(0, ((1, 0, b"full_attention"),), one.numbers(0, 2)),
+                          (1, ((0, 8, b"sliding_window"), (2, 8, b"sliding_window")), one.numbers(1, 3))])
+
     def test_pages_without_all_hashes_are_not_described(self):
         self.made(page_tokens=8)
         one = self.request("one", range(30))
@@ -450,7 +460,10 @@ class connector(unittest.TestCase):
                                    list((ctypes.c_uint64 * pages.count).from_address(pages.parents)),
                                    ctypes.string_at(pages.has_parent, pages.count),
                                    list((ctypes.c_uint32 * (blocks * pages.block_tokens)).from_address(pages.tokens)),
-                                   pages.block_tokens, pages.group_idx, pages.lora, pages.extra, pages.extra_ends))
+                                   pages.block_tokens, pages.scheduler_group,
+                                   [(each.index, each.kind, each.window) for each in
+                                    (_interface.DescribedGroup * pages.group_count).from_address(pages.groups or 0)]
+                                   if pages.groups else None, pages.lora, pages.extra, pages.extra_ends))
             return 0
 
         self.library.answers["troupe_scheduler_wants_descriptions"] = wants
@@ -494,7 +507,7 @@ class connector(unittest.TestCase):
             said, = self.described
             first, second = one.numbers()
             self.assertEqual(said, (rules.keys("one", 0, 2), [first, second], [0, first], b"\0\1", list(range(32)), 16,
-                                    0, None, None, None))
+                                    0, [(0, None, 0)], None, None, None))
             self.described.clear()
 
     def test_nothing_is_asked_in_steps_where_no_events_are_wanted(self):
@@ -622,8 +635,9 @@ class connector(unittest.TestCase):
         full, window = fake_vllm.FullAttentionSpec(), fake_vllm.SlidingWindowSpec()
         cache = fake_vllm.grouped_config([(window, ("a", "b")), (full, ("c", "d")), (window, ("e", "f"))])
         self.made(cache=cache, kv_events_config=None)
+        # The node publishes events, so the library is made again with them.
         self.assertEqual((self.engine_options().events, self.library.names().count("troupe_scheduler_create_groups")),
-                         (_interface.EVENTS_NONE, 1))
+                         (_interface.EVENTS_ALL, 2))
         scheduler = self.made(cache=cache)
         one = request("one", range(40), 16)
         scheduler.on_new_request(one)
@@ -631,7 +645,10 @@ class connector(unittest.TestCase):
         events = scheduler.take_events()
         self.assertEqual([(each.group_idx, each.block_hashes) for each in events],
                          [(1, one.numbers()), (0, one.numbers(1)), (2, one.numbers(1))])
-        self.assertEqual(self.described, [])
+        # Pages of each group are described once, with all of vLLM's groups whose blocks lie in them.
+        self.assertEqual([said[:3] + said[6:8] for said in self.described],
+                         [(rules.keys("one", 0, 2), one.numbers(), [0, one.numbers()[0]], 0, [(1, None, 0)]),
+                          (rules.keys("one", 1, 1), one.numbers(1), one.numbers(0, 1), 1, [(0, None, 0), (2, None, 0)])])
 
     def test_locality(self):
         for address, said in (("/run/troupe", "LOCAL"), ("data/troupe", "LOCAL"), ("127.0.0.1:4600", None)):

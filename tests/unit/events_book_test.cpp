@@ -21,9 +21,9 @@ page_record record(std::uint64_t id, std::uint16_t shape, std::uint64_t hash, st
 
 TEST_CASE("a book keeps the first description of a page", "[events]") {
   page_book book(1, 1U << 20U);
-  const auto shape = *book.number_of({0, 4, 1, -1, {}});
-  CHECK(book.number_of({0, 4, 1, -1, {}}) == shape);
-  CHECK(book.number_of({0, 4, 1, 2, {}}) != shape);
+  const auto shape = *book.number_of({0, 4, 1, {}, {}});
+  CHECK(book.number_of({0, 4, 1, {}, {}}) == shape);
+  CHECK(book.number_of({0, 4, 1, {{2}}, {}}) != shape);
   CHECK(book.store(record(7, shape, 50, 16)) == outcome::stored);
   CHECK(book.store(record(7, shape, 50, 16)) == outcome::known);
   CHECK(book.store(record(7, shape, 51, 16)) == outcome::differs);
@@ -43,7 +43,7 @@ TEST_CASE("a book keeps the first description of a page", "[events]") {
 TEST_CASE("a book keeps hashes beyond its limit, and no tokens", "[events]") {
   page_book book(1, 150);
   // Three blocks of one token: 16 bytes of hashes, 12 of tokens.
-  const auto shape = *book.number_of({0, 1, 3, -1, {}});
+  const auto shape = *book.number_of({0, 1, 3, {}, {}});
   CHECK(book.store(record(1, shape, 50, 28)) == outcome::stored);
   CHECK(book.store(record(2, shape, 60, 28)) == outcome::stored);
   CHECK(book.without_tokens() == 1);
@@ -63,7 +63,7 @@ TEST_CASE("a book keeps hashes beyond its limit, and no tokens", "[events]") {
 
 TEST_CASE("a book with many pages finds each of them, and takes less than 40 bytes for one", "[events]") {
   page_book book(3, 1ULL << 40U);
-  const auto shape = *book.number_of({0, 1, 1, -1, {}});
+  const auto shape = *book.number_of({0, 1, 1, {}, {}});
   std::mt19937_64 random(1);
   std::map<std::uint64_t, std::uint64_t> model;
   const namespace_id ns{1, 2};
@@ -87,7 +87,7 @@ TEST_CASE("a book with many pages finds each of them, and takes less than 40 byt
 
 TEST_CASE("the memory of a removed page is used for the next one", "[events]") {
   page_book book(1, 1U << 20U);
-  const auto shape = *book.number_of({0, 1, 1, -1, {}});
+  const auto shape = *book.number_of({0, 1, 1, {}, {}});
   const auto pass = [&](std::uint64_t id) {
     CHECK(book.store(record(id, shape, id, 0)) == outcome::stored);
     CHECK(book.remove(id));
@@ -104,7 +104,7 @@ TEST_CASE("a book has a limited number of shapes", "[events]") {
   page_book book(1, 0);
   std::size_t accepted = 0;
   for (int i = 0; i < 5000; ++i)
-    accepted += book.number_of({0, 4, 1, -1, "adapter " + std::to_string(i)}) ? 1 : 0;
+    accepted += book.number_of({0, 4, 1, {}, "adapter " + std::to_string(i)}) ? 1 : 0;
   CHECK(accepted == 4096);
 }
 

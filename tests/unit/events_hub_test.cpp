@@ -52,7 +52,7 @@ TEST_CASE("pages are published with tokens, hashes and parents, and removed by t
 TEST_CASE("a page of several blocks names all of them", "[events]") {
   one_hub x;
   auto pages = described(0, 2, 3);
-  pages.group_idx = 2;
+  pages.groups = {{2}};
   pages.lora = "adapter";
   lmcache::protocol::msgpack_writer extra;
   extra.array(3).nil().array(1).text("salt").nil();
@@ -76,7 +76,7 @@ TEST_CASE("a page of several blocks names all of them", "[events]") {
 TEST_CASE("the group of a page is part of each of its events, also the first one", "[events]") {
   one_hub x;
   auto pages = described(0, 2);
-  pages.group_idx = 0;
+  pages.groups = {{0}};
   x.take(x.ns, complete(pages));
   x.published();
   CHECK(x.live.blocks.contains({"CPU", 0, 1000}));
@@ -84,6 +84,52 @@ TEST_CASE("the group of a page is part of each of its events, also the first one
   x.published();
   CHECK(x.live.blocks.size() == 1);
   CHECK(x.live.unknown == 0);
+}
+
+TEST_CASE("a page of several groups is published, moved and removed in each of them", "[events]") {
+  one_hub x;
+  auto pages = described(0, 3);
+  pages.groups = {{0, "sliding_window", 128}, {2, "sliding_window", 128}};
+  x.take(x.ns, complete(pages));
+  x.published();
+  CHECK(x.live.last == strings{"BlockStored", "BlockStored"});
+  REQUIRE(x.live.blocks.size() == 6);
+  for (const std::int64_t group : {0, 2}) {
+    const auto& block = x.live.blocks.at({"CPU", group, 1001});
+    CHECK(block.parent == 1000U);
+    CHECK(block.kind == "sliding_window");
+    CHECK(block.window == 128);
+  }
+  x.remove({1});
+  x.published();
+  CHECK(x.live.last == strings{"BlockRemoved", "BlockRemoved"});
+  CHECK(x.live.blocks.size() == 4);
+  CHECK(x.live.unknown == 0);
+}
+
+TEST_CASE("groups with the same hashes do not come between the pages of a chain", "[events]") {
+  one_hub x;
+  const auto first = x.ns;
+  const auto second = x.serve("m", "of the second group");
+  x.ns = first;
+  x.published();
+  auto full = described(0, 3);
+  full.groups = {{1, "full_attention"}};
+  auto window = described(1, 2);
+  window.groups = {{0, "sliding_window", 8}};
+  // Of the same time, the window's first.
+  x.take(second, complete(window));
+  x.take(first, complete(full));
+  x.published();
+  CHECK(x.live.last == strings{"BlockStored", "BlockStored"});
+  REQUIRE(x.live.blocks.size() == 5);
+  CHECK(x.live.blocks.at({"CPU", 1, 1002}).parent == 1001U);
+  CHECK(x.live.blocks.at({"CPU", 0, 1001}).parent == 1000U);
+  x.remove({1});
+  x.published();
+  // The other group has it still.
+  CHECK(x.live.blocks.contains({"CPU", 0, 1001}));
+  CHECK_FALSE(x.live.blocks.contains({"CPU", 1, 1001}));
 }
 
 TEST_CASE("pages of two chains do not become one", "[events]") {
@@ -370,6 +416,10 @@ TEST_CASE("descriptions whose arrays do not fit are refused", "[events]") {
   CHECK(refused([](auto& x) { x.blocks_per_page = 65; }));
   CHECK(refused([](auto& x) { x.block_tokens = 0; }));
   CHECK(refused([](auto& x) { x.lora.assign(257, 'x'); }));
+  CHECK(refused([](auto& x) { x.groups.resize(65); }));
+  CHECK(refused([](auto& x) { x.groups = {{0, std::string(33, 'a')}}; }));
+  CHECK(refused([](auto& x) { x.groups = {{0}, {1, "Full attention"}}; }));
+  CHECK_FALSE(refused([](auto& x) { x.groups = {{0, "full_attention"}, {7, "sliding_window", 4096}, {9}}; }));
   // Extra keys: an array of two values in its shortest form, and nothing else.
   for (const std::string bad :
        {"\x92\x01", "\x92\x01\x02\x03", "\x91\x01", "\xdc\x00\x02\x01\x02", "\x92\xc1\x01", "\x01"})

@@ -13,7 +13,7 @@ using transfer::parts_by_shard;
 TEST_CASE("descriptions are divided among shards without loss, in bounded parts", "[events]") {
   auto all = described(0, 100, 2, 3);
   all.lora = "adapter";
-  all.group_idx = 4;
+  all.groups = {{4, "sliding_window", 128}, {6}};
   for (std::uint32_t i = 0; i < 100; ++i) {
     all.extra.append(i % 3 == 0 ? "" : "\x92\x01\x02");
     all.extra_ends.items.push_back(static_cast<std::uint32_t>(all.extra.size()));
@@ -26,7 +26,7 @@ TEST_CASE("descriptions are divided among shards without loss, in bounded parts"
     CHECK_FALSE(events::fault_of(part));
     CHECK(part.keys.size() <= 7);
     CHECK(part.lora == all.lora);
-    CHECK(part.group_idx == 4);
+    CHECK(part.groups == all.groups);
     pages += part.keys.size();
     for (std::size_t i = 0; i < part.keys.size(); ++i) {
       CHECK(shard_of(part.keys[i], 3) == shard);

@@ -55,10 +55,11 @@ struct one_hub {
     return how;
   }
 
-  namespace_id serve(const std::string& model) {
+  namespace_id serve(const std::string& model, const std::string& revision = {}) {
     namespace_spec spec;
     spec.name = model;
     spec.model = model;
+    spec.revision = revision;
     ns = spec.id();
     take(ns, events::namespace_served{std::make_shared<const namespace_spec>(spec)});
     return ns;

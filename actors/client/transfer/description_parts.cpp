@@ -48,7 +48,7 @@ std::vector<description_part> parts_by_shard(const page_descriptions& x, std::ui
     auto& at = current[shard];
     if (at == none || out[at].pages.keys.size() >= pages_most) {
       at = out.size();
-      out.push_back({shard, {x.block_tokens, x.blocks_per_page, x.group_idx, x.lora}});
+      out.push_back({shard, {x.block_tokens, x.blocks_per_page, x.groups, x.lora}});
     }
     auto& part = out[at].pages;
     append(part.keys, x.keys, i);
