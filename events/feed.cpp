@@ -51,6 +51,11 @@ void feed::push(std::vector<change> changes) {
     wake_();
 }
 
+std::size_t feed::queued_bytes() const {
+  const std::lock_guard guard(mutex_);
+  return bytes_;
+}
+
 feed::batch feed::take() {
   const std::lock_guard guard(mutex_);
   bytes_ = 0;

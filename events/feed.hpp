@@ -63,9 +63,13 @@ public:
   };
   batch take();
 
+  /// Of all that is queued.
+  std::size_t queued_bytes() const;
+  std::size_t bytes_max() const noexcept { return bytes_max_; }
+
 private:
   std::size_t bytes_max_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::function<void()> wake_;
   batch queued_;
   std::size_t bytes_ = 0;

@@ -111,6 +111,11 @@ public:
   /// error; `corrupt` names the record. `threads` share the pages.
   virtual result<load_summary> load(load_visitor& visitor, unsigned threads = 1) = 0;
 
+  /// Reads the descriptions that were answered before the call, some at a time, by namespace and key. An error that
+  /// `take` returns ends it and is the result. Returns their number.
+  virtual result<std::uint64_t>
+  load_descriptions(const std::function<result<void>(std::span<const description_record>)>& take) = 0;
+
   /// Accepts no more batches, answers all pending ones, and writes out what is in memory. Returns the first failure of
   /// the store, if there was one. Closing again returns the same. Blocks; must not be called by a callback, or during
   /// `load`.

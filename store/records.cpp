@@ -31,6 +31,7 @@ constexpr std::size_t digest_bytes = 16;
 constexpr std::size_t namespace_key_bytes = 1 + digest_bytes;
 constexpr std::size_t rank_key_bytes = namespace_key_bytes + 4;
 constexpr std::size_t page_key_bytes = namespace_key_bytes + digest_bytes + 4;
+constexpr std::size_t description_key_bytes = namespace_key_bytes + digest_bytes;
 constexpr std::size_t page_value_bytes = 8;
 constexpr std::size_t incarnation_bytes = 8;
 constexpr std::size_t rank_value_bytes = 8;
@@ -207,6 +208,20 @@ void append_rank_prefix(std::string& out, const namespace_id& ns) {
 void append_page_prefix(std::string& out, const namespace_id& ns) {
   out.push_back(static_cast<char>(table::pages));
   append_big_digest(out, ns);
+}
+
+void append_description_prefix(std::string& out, const namespace_id& ns) {
+  out.push_back(static_cast<char>(table::descriptions));
+  append_big_digest(out, ns);
+}
+
+void append_description_key(std::string& out, const namespace_id& ns, const key_digest& key) {
+  append_description_prefix(out, ns);
+  append_big_digest(out, key);
+}
+
+void append_value(std::string& out, const description_record& record) {
+  out += record.text;
 }
 
 void append_rank_key(std::string& out, const namespace_id& ns, rank_number rank) {
@@ -386,6 +401,17 @@ result<page_record> decode_page(std::string_view key, std::string_view value) {
   return record;
 }
 
+result<description_record> decode_description(std::string_view key, std::string_view value) {
+  if (!is_key_of(key, table::descriptions, description_key_bytes))
+    return wrong_key(key);
+  byte_reader name(key.substr(1));
+  description_record record;
+  record.ns = name.big_digest<namespace_id>();
+  record.key = name.big_digest<key_digest>();
+  record.text = value;
+  return record;
+}
+
 namespace {
 
 /// The name of the engine, up to the zero. Nothing if the key is not of a handshake, or has not exactly `behind` more
@@ -466,6 +492,12 @@ std::string describe_key(std::string_view key) {
     const auto digest = to_string(in.big_digest<key_digest>());
     return "page of key " + digest + " and rank " + std::to_string(in.big<rank_number>()) + " in namespace " + ns;
   }
+  if (is_key_of(key, table::descriptions, description_key_bytes)) {
+    const auto ns = to_string(in.big_digest<namespace_id>());
+    return "description of key " + to_string(in.big_digest<key_digest>()) + " in namespace " + ns;
+  }
+  if (is_key_of(key, table::descriptions, namespace_key_bytes))
+    return "descriptions of namespace " + to_string(in.big_digest<namespace_id>());
   if (is_key_of(key, table::ranks, namespace_key_bytes))
     return "ranks of namespace " + to_string(in.big_digest<namespace_id>());
   if (is_key_of(key, table::pages, namespace_key_bytes))

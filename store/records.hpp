@@ -21,6 +21,7 @@
 ///
 /// Keys:   table (1 byte), then namespace (16) and rank (4) or namespace, key digest (16) and rank. A handshake has
 /// (table, engine, 0) for its engine, and for each rank the same followed by three numbers (4 each).
+/// A description has (table, namespace, key digest).
 /// Values: a page has slot (4) and generation (4), the incarnation of its rank (8), and the parent (16) where there is
 /// one; a rank has its number of slots (8) and its incarnation (8). An incarnation of 0 is omitted; the length tells.
 /// Rare records begin with a version byte, so that fields can be added.
@@ -91,6 +92,16 @@ struct page_record {
   friend bool operator==(const page_record&, const page_record&) = default;
 };
 
+/// What an engine has said about a complete key, for the events of the node. The bytes belong to their writer
+/// (events/description_text.hpp).
+struct description_record {
+  namespace_id ns;
+  key_digest key;
+  std::string text;
+
+  friend bool operator==(const description_record&, const description_record&) = default;
+};
+
 /// The handshake directory's record of an engine.
 struct handshake_engine_record {
   /// At most `handshake_name_bytes`, without a zero byte.
@@ -139,23 +150,33 @@ struct node_identity {
 node_identity first_identity();
 
 /// The first byte of every key.
-enum class table : std::uint8_t { identity = 1, namespaces = 2, ranks = 3, pages = 4, handshakes = 5 };
+enum class table : std::uint8_t {
+  identity = 1,
+  namespaces = 2,
+  ranks = 3,
+  pages = 4,
+  handshakes = 5,
+  descriptions = 6
+};
 
 void append_identity_key(std::string& out);
 void append_namespace_key(std::string& out, const namespace_id& ns);
 void append_rank_key(std::string& out, const namespace_id& ns, rank_number rank);
 void append_page_key(std::string& out, const namespace_id& ns, const key_digest& key, rank_number rank);
+void append_description_key(std::string& out, const namespace_id& ns, const key_digest& key);
 /// The key of the engine, which is a prefix of the keys of its ranks.
 void append_handshake_key(std::string& out, std::string_view engine);
 void append_handshake_key(std::string& out, std::string_view engine, const std::array<std::uint32_t, 3>& rank);
-/// The common prefix of the keys of all ranks, or of all pages, of a namespace.
+/// The common prefix of the keys of all ranks, pages or descriptions of a namespace.
 void append_rank_prefix(std::string& out, const namespace_id& ns);
 void append_page_prefix(std::string& out, const namespace_id& ns);
+void append_description_prefix(std::string& out, const namespace_id& ns);
 
 void append_value(std::string& out, const node_identity& record);
 void append_value(std::string& out, const namespace_record& record);
 void append_value(std::string& out, const rank_record& record);
 void append_value(std::string& out, const page_record& record);
+void append_value(std::string& out, const description_record& record);
 void append_value(std::string& out, const handshake_engine_record& record);
 void append_value(std::string& out, const handshake_rank_record& record);
 
@@ -164,6 +185,7 @@ result<node_identity> decode_identity(std::string_view key, std::string_view val
 result<namespace_record> decode_namespace(std::string_view key, std::string_view value);
 result<rank_record> decode_rank(std::string_view key, std::string_view value);
 result<page_record> decode_page(std::string_view key, std::string_view value);
+result<description_record> decode_description(std::string_view key, std::string_view value);
 result<handshake_engine_record> decode_handshake_engine(std::string_view key, std::string_view value);
 result<handshake_rank_record> decode_handshake_rank(std::string_view key, std::string_view value);
 /// Whether the key is of an engine, or of a rank of one.

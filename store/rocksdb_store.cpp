@@ -72,6 +72,52 @@ struct key_range {
   std::string to;
 };
 
+/// Calls f with key and value of each record of the range, until it returns an error. Without a snapshot: as of now.
+template <class F>
+result<void> for_each_record(rocksdb::DB& database, const rocksdb::Snapshot* snapshot, const key_range& range, F&& f) {
+  auto options = scan_options();
+  const auto end = to_slice(range.to);
+  options.snapshot = snapshot;
+  options.iterate_upper_bound = &end;
+  const std::unique_ptr<rocksdb::Iterator> at(database.NewIterator(options));
+  for (at->Seek(range.from); at->Valid(); at->Next())
+    if (auto done = f(to_view(at->key()), to_view(at->value())); !done)
+      return done;
+  if (!at->status().ok())
+    return failed(at->status(), "cannot read the metadata store");
+  return {};
+}
+
+using description_taker = std::function<result<void>(std::span<const description_record>)>;
+
+/// Records of one call.
+constexpr std::size_t descriptions_per_call = 256;
+
+result<std::uint64_t> read_descriptions(rocksdb::DB& database, const description_taker& take) {
+  std::vector<description_record> records;
+  std::uint64_t count = 0;
+  const auto deliver = [&]() -> result<void> {
+    count += records.size();
+    auto taken = records.empty() ? result<void>{} : take(records);
+    records.clear();
+    return taken;
+  };
+  const key_range all{first_of(table::descriptions), end_of_prefix(first_of(table::descriptions))};
+  auto read =
+      for_each_record(database, nullptr, all, [&](std::string_view key, std::string_view value) -> result<void> {
+        auto record = decode_description(key, value);
+        if (!record)
+          return tl::unexpected(std::move(record).error());
+        records.push_back(std::move(*record));
+        return records.size() < descriptions_per_call ? result<void>{} : deliver();
+      });
+  if (read)
+    read = deliver();
+  if (!read)
+    return tl::unexpected(std::move(read).error());
+  return count;
+}
+
 /// One scan of a database, with the stop flag that its threads share.
 class scan {
 public:
@@ -110,17 +156,7 @@ public:
 private:
   template <class F>
   result<void> for_each(const key_range& range, F&& f) {
-    auto options = scan_options();
-    const auto end = to_slice(range.to);
-    options.snapshot = snapshot_;
-    options.iterate_upper_bound = &end;
-    const std::unique_ptr<rocksdb::Iterator> at(database_.NewIterator(options));
-    for (at->Seek(range.from); at->Valid(); at->Next())
-      if (auto done = f(to_view(at->key()), to_view(at->value())); !done)
-        return done;
-    if (!at->status().ok())
-      return failed(at->status(), "cannot read the metadata store");
-    return {};
+    return for_each_record(database_, snapshot_, range, f);
   }
 
   result<void> read_few() {
@@ -141,14 +177,16 @@ private:
     });
   }
 
-  // To the last key, for the same reason.
+  // To the last key, for the same reason; but descriptions are read by themselves, when the pages are known.
   result<void> read_handshakes() {
-    return for_each({end_of_prefix(first_of(table::pages)), std::string(8, '\xff')},
-                    [&](std::string_view key, std::string_view value) -> result<void> {
-                      const auto tell = [&](const auto& record) { return visitor_.on_handshake(record); };
-                      return is_handshake_engine(key) ? hand_on(decode_handshake_engine(key, value), tell)
-                                                      : hand_on(decode_handshake_rank(key, value), tell);
-                    });
+    const auto read = [&](std::string_view key, std::string_view value) -> result<void> {
+      const auto tell = [&](const auto& record) { return visitor_.on_handshake(record); };
+      return is_handshake_engine(key) ? hand_on(decode_handshake_engine(key, value), tell)
+                                      : hand_on(decode_handshake_rank(key, value), tell);
+    };
+    if (auto done = for_each({end_of_prefix(first_of(table::pages)), first_of(table::descriptions)}, read); !done)
+      return done;
+    return for_each({end_of_prefix(first_of(table::descriptions)), std::string(8, '\xff')}, read);
   }
 
   template <class Record, class F>
@@ -313,6 +351,13 @@ public:
     if (!db_)
       return closed();
     return scan(*db_, visitor).run(threads);
+  }
+
+  result<std::uint64_t> load_descriptions(const description_taker& take) {
+    const std::shared_lock reading(reading_);
+    if (!db_)
+      return closed();
+    return read_descriptions(*db_, take);
   }
 
   result<void> close() {
@@ -485,6 +530,10 @@ result<void> rocksdb_store::commit(write_batch&& batch, commit_callback done) {
 
 result<load_summary> rocksdb_store::load(load_visitor& visitor, unsigned threads) {
   return database_->load(visitor, threads);
+}
+
+result<std::uint64_t> rocksdb_store::load_descriptions(const description_taker& take) {
+  return database_->load_descriptions(take);
 }
 
 result<void> rocksdb_store::close() {

@@ -52,6 +52,8 @@ public:
   const node_identity& identity() const noexcept override;
   result<void> commit(write_batch&& batch, commit_callback done) override;
   result<load_summary> load(load_visitor& visitor, unsigned threads = 1) override;
+  result<std::uint64_t>
+  load_descriptions(const std::function<result<void>(std::span<const description_record>)>& take) override;
   result<void> close() override;
   store_stats stats() const override;
 

@@ -57,6 +57,18 @@ void write_batch::put(const page_record& record) {
   add_put([&](std::string& out) { append_page_key(out, record.ns, record.key, record.rank); }, record);
 }
 
+void write_batch::put(const description_record& record) {
+  add_put([&](std::string& out) { append_description_key(out, record.ns, record.key); }, record);
+}
+
+void write_batch::erase_description(const namespace_id& ns, const key_digest& key) {
+  add_erase(erase_mark, [&](std::string& out) { append_description_key(out, ns, key); });
+}
+
+void write_batch::erase_descriptions() {
+  add_erase(erase_prefix_mark, [](std::string& out) { out += first_of(table::descriptions); });
+}
+
 void write_batch::put(const node_identity& record) {
   add_put([](std::string& out) { append_identity_key(out); }, record);
 }
@@ -93,6 +105,7 @@ void write_batch::erase_ranks(const namespace_id& ns) {
 
 void write_batch::erase_pages(const namespace_id& ns) {
   add_erase(erase_prefix_mark, [&](std::string& out) { append_page_prefix(out, ns); });
+  add_erase(erase_prefix_mark, [&](std::string& out) { append_description_prefix(out, ns); });
   require_sync();
 }
 

@@ -19,6 +19,7 @@ public:
   void put(const namespace_record& record);
   void put(const rank_record& record);
   void put(const page_record& record);
+  void put(const description_record& record);
   void put(const node_identity& record);
   void put(const handshake_engine_record& record);
   void put(const handshake_rank_record& record);
@@ -30,7 +31,13 @@ public:
   /// Requires a sync of the batch, whatever the store's durability: see `require_sync`.
   void erase_page(const namespace_id& ns, const key_digest& key, rank_number rank);
 
-  /// Erases all earlier records of the namespace, in this batch or an earlier one. Synced as `erase_page`.
+  /// Descriptions are hints, so nothing has to be synced.
+  void erase_description(const namespace_id& ns, const key_digest& key);
+  /// Those of all namespaces.
+  void erase_descriptions();
+
+  /// Erases all earlier records of the namespace, in this batch or an earlier one. Synced as `erase_page`. Descriptions
+  /// go with the pages.
   void erase_ranks(const namespace_id& ns);
   void erase_pages(const namespace_id& ns);
 

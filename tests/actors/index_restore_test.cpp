@@ -6,11 +6,13 @@
 #include "actors/support/ask.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/log.hpp"
+#include "events/description_text.hpp"
 #include "store/epoch_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 #include "tests/unit/record_store.hpp"
 
+#include <algorithm>
 #include <future>
 #include <memory>
 
@@ -32,18 +34,20 @@ struct run {
   namespaces_config shards;
   known_namespaces known;
 
-  run(caf::actor_system& where, const config::node_config& options, const std::shared_ptr<record_store>& store)
+  run(caf::actor_system& where, const config::node_config& options, const std::shared_ptr<record_store>& store,
+      const std::shared_ptr<events::feed>& events = nullptr)
       : system(where) {
     for (std::uint32_t i = 0; i < shard_count; ++i) {
       registry_options how;
       how.shard = i;
       how.shard_count = shard_count;
       how.change_feed = true;
+      how.events = events;
       shards.shards.push_back(
           spawn_actor<registry>(system, how, std::vector<namespace_spec>{}, metrics_actor{}, store));
     }
     shards.rest = std::chrono::milliseconds(1);
-    auto restored = restore_index(system, *store, shards, options, {});
+    auto restored = restore_index(system, *store, shards, options, {}, *write_gate::always_open(), events.get());
     INFO((restored ? "" : to_string(restored.error())));
     REQUIRE(restored);
     known = std::move(*restored);
@@ -240,6 +244,55 @@ TEST_CASE_METHOD(world, "index: a start writes a new epoch to the index", "[inde
   store->identity_ = *noted;
   run again(system, options, store);
   CHECK(again.exists(ns.id, key_in(0)));
+}
+
+TEST_CASE_METHOD(world, "index: restored keys are published as engines described them", "[index][events]") {
+  page_descriptions said;
+  said.block_tokens = 2;
+  said.groups = {{0, "full_attention"}};
+  const auto describe = [&](const namespace_id& of, const key_digest& key, std::uint64_t hash) {
+    auto one = said;
+    one.keys.items = {key};
+    one.hashes.items = {hash};
+    one.parents.items = {0};
+    one.has_parent.items = {0};
+    one.tokens.items = {1, 2};
+    store->put(store::description_record{of, key, events::description_text(one, 0)});
+  };
+  std::vector<key_digest> there;
+  for (std::uint32_t i = 0; i < shard_count; ++i)
+    for (std::uint32_t n = 0; n < 3; ++n) {
+      there.push_back(key_in(i, n));
+      put(there.back(), {i * 3 + n, 9});
+      describe(ns.id, there.back(), 100 + n);
+    }
+  describe(ns.id, key_in(0, 7), 200);  // its page is gone
+  describe({4, 4}, key_in(1, 7), 201); // of a namespace that is not served
+  store->put(store::description_record{ns.id, there[0], "damaged"});
+  const auto feed = std::make_shared<events::feed>();
+  run now(system, options, store, feed);
+  std::vector<key_digest> published;
+  for (const auto& change : feed->take().changes)
+    if (const auto* pages = std::get_if<events::pages_described>(&change.what)) {
+      CHECK(pages->pages.groups == said.groups);
+      for (const auto at : pages->positions)
+        published.push_back(pages->pages.keys[at]);
+    }
+  std::ranges::sort(published);
+  std::vector<key_digest> expected(there.begin() + 1, there.end());
+  std::ranges::sort(expected);
+  CHECK(published == expected);
+  auto left = store->table().descriptions();
+  CHECK(left.size() == expected.size() + 1);
+  CHECK(std::ranges::none_of(left, [&](const auto& x) { return x.key == key_in(0, 7) || x.key == there[0]; }));
+}
+
+TEST_CASE_METHOD(world, "index: a node that publishes nothing keeps no descriptions", "[index][events]") {
+  put(key_in(0), {4, 9});
+  store->put(store::description_record{ns.id, key_in(0), "anything"});
+  run now(system, options, store);
+  CHECK(now.exists(ns.id, key_in(0)));
+  CHECK(store->table().descriptions().empty());
 }
 
 TEST_CASE_METHOD(world, "index: a duplicate namespace name does not prevent a start", "[index]") {

@@ -22,6 +22,10 @@ public:
     return {};
   }
   result<store::load_summary> load(store::load_visitor&, unsigned) override { return store::load_summary{}; }
+  result<std::uint64_t>
+  load_descriptions(const std::function<result<void>(std::span<const store::description_record>)>&) override {
+    return std::uint64_t{0};
+  }
   result<void> close() override { return {}; }
   store::store_stats stats() const override { return {}; }
 

@@ -310,8 +310,8 @@ def node_events_dynamo(lab):
         run.say([sure])
     for run in runs:
         run.hear()
-    _, _, less = compare("node killed", described=False)
-    require(less > 0, "Dynamo knows pages that no engine has described since the node was started")
+    # The index has what engines have said about pages.
+    compare("node killed")
     divide([*played, *later])
     compare("all played again")
     oracle.say([])

@@ -35,6 +35,11 @@ public:
   }
 
   result<store::load_summary> load(store::load_visitor& visitor, unsigned) override { return of_.load(visitor); }
+  /// No node of this simulation publishes events.
+  result<std::uint64_t>
+  load_descriptions(const std::function<result<void>(std::span<const store::description_record>)>&) override {
+    return std::uint64_t{0};
+  }
   result<void> close() override { return {}; }
   store::store_stats stats() const override { return {}; }
 

@@ -36,6 +36,10 @@ public:
     return all<store::namespace_record>(store::table::namespaces, store::decode_namespace);
   }
 
+  std::vector<store::description_record> descriptions() const {
+    return all<store::description_record>(store::table::descriptions, store::decode_description);
+  }
+
   /// Tells of what engines have published, each followed by its ranks.
   result<void> visit_handshakes(store::load_visitor& visitor) const {
     for (const auto& [key, value] : records_) {
@@ -96,6 +100,16 @@ public:
     if (auto taken = visitor.on_pages(pages); !taken)
       return tl::unexpected<error>(taken.error());
     return store::load_summary{now.namespaces().size(), now.ranks().size(), pages.size()};
+  }
+
+  result<std::uint64_t>
+  load_descriptions(const std::function<result<void>(std::span<const store::description_record>)>& take) override {
+    const auto all = table().descriptions();
+    if (all.empty())
+      return std::uint64_t{0};
+    if (auto taken = take(all); !taken)
+      return tl::unexpected<error>(taken.error());
+    return all.size();
   }
 
   result<void> close() override { return {}; }

@@ -35,6 +35,10 @@ std::vector<std::string> words(const registry_outbox& out) {
             return "page " + n(x.page.key.hi) + " after " + n(x.page.parent.hi) + " rank " + n(x.page.rank) + " at " +
                    n(x.page.where.slot) + "/" + n(x.page.where.generation) +
                    (x.incarnation == 0 ? "" : " life " + n(x.incarnation));
+          else if constexpr (std::is_same_v<kind, key_described>)
+            return "described " + n(x.key.hi);
+          else if constexpr (std::is_same_v<kind, description_ended>)
+            return "not described " + n(x.key.hi);
           else
             return "no page " + n(x.key.hi) + " rank " + n(x.rank);
         },

@@ -359,7 +359,7 @@ TEST_CASE("a batch keeps its changes in order", "[store]") {
   write_batch more;
   more.erase_ranks(namespace_number(2));
   batch.append(more);
-  CHECK(batch.records() == 9);
+  CHECK(batch.records() == 10);
 
   std::vector<std::string> seen;
   batch.for_each([&](const write_batch::change& change) {
@@ -377,6 +377,7 @@ TEST_CASE("a batch keeps its changes in order", "[store]") {
                                          "erase " + page, "put " + page, "erase " + rank,
                                          "erase namespace " + to_string(namespace_number(2)), "put " + rank,
                                          "erase all pages of namespace " + to_string(namespace_number(2)),
+                                         "erase all descriptions of namespace " + to_string(namespace_number(2)),
                                          "erase all ranks of namespace " + to_string(namespace_number(2))});
 }
 

@@ -402,6 +402,48 @@ TEST_CASE("handshakes are kept beside pages and removed with their engine", "[st
   CHECK(all.handshake_ranks[1].payload.size() == 100'000);
 }
 
+TEST_CASE("descriptions are read by themselves, and go with their key or namespace", "[store][rocksdb]") {
+  scratch_directory directory;
+  const auto ns = namespace_number(1);
+  const auto other = namespace_number(2);
+  {
+    const auto store = open_store(directory.path());
+    write_batch batch;
+    for (std::uint64_t n = 0; n < 1000; ++n)
+      batch.put(description_record{n % 2 == 0 ? ns : other, key_number(n), "text " + std::to_string(n)});
+    batch.put(page_number(1));
+    batch.erase_description(ns, key_number(2));
+    REQUIRE(commit_now(*store, std::move(batch)));
+    write_batch later;
+    later.erase_pages(other);
+    REQUIRE(commit_now(*store, std::move(later)));
+  }
+  const auto store = open_store(directory.path());
+  std::vector<description_record> all;
+  std::size_t calls = 0;
+  const auto read = store->load_descriptions([&](std::span<const description_record> some) -> result<void> {
+    all.insert(all.end(), some.begin(), some.end());
+    ++calls;
+    return {};
+  });
+  REQUIRE(read);
+  CHECK(*read == 499);
+  CHECK(calls == 2);
+  REQUIRE(all.size() == 499);
+  for (const auto& x : all)
+    CHECK(x.ns == ns);
+  CHECK(std::ranges::any_of(all, [&](const auto& x) {
+    return x == description_record{ns, key_number(998), "text 998"};
+  }));
+  // An error ends it.
+  CHECK(store->load_descriptions([](auto) -> result<void> { return fail(errc::timeout, "enough"); }).error().code ==
+        errc::timeout);
+  write_batch none;
+  none.erase_descriptions();
+  REQUIRE(commit_now(*store, std::move(none)));
+  CHECK(store->load_descriptions([](auto) -> result<void> { return {}; }) == std::uint64_t{0});
+}
+
 TEST_CASE("a clean close leaves nothing in the log", "[store][rocksdb]") {
   scratch_directory directory;
   {

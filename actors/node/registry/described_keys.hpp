@@ -32,15 +32,16 @@ public:
     marks_[i] = static_cast<std::uint8_t>(mark_described | (in_memory ? mark_in_memory : 0U));
   }
 
-  /// The key is not complete any more.
-  void lose(entry_index i, const key_digest& key) {
+  /// The key is not complete any more. Whether it was described.
+  bool lose(entry_index i, const key_digest& key) {
     if (!is_described(i))
-      return;
+      return false;
     marks_[i] = 0;
     // An eviction removes many at once.
     if (lost_.empty())
       lost_.reserve(lost_at_once);
     lost_.push_back(key);
+    return true;
   }
 
   void move(entry_index i, const key_digest& key, bool in_memory) {

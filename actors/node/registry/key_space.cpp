@@ -70,9 +70,9 @@ void key_space::add_rank(rank_number rank, std::uint32_t slots, incarnation_numb
   table_.add_rank(rank);
   complete_at_ = static_cast<std::uint32_t>(ranks().size());
   // No key is complete any more. Where events are published, this is the one step that looks at all keys.
-  if (auto* const described = outbox_.described())
+  if (outbox_.described() != nullptr)
     for (entry_index i = 0; i < table_.end(); ++i)
-      described->lose(i, table_.entry(i).key);
+      end_description(i);
 }
 
 void key_space::note_cleared(rank_number rank) noexcept {
@@ -404,12 +404,17 @@ bool key_space::restore(entry_index i, rank_number rank, slot_ref where) {
   return make_live(i, rank, where);
 }
 
+void key_space::end_description(entry_index i) {
+  auto* const described = outbox_.described();
+  if (described != nullptr && described->lose(i, table_.entry(i).key))
+    outbox_.change(description_ended{id_, table_.entry(i).key});
+}
+
 void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   auto& e = table_.entry(i);
   assert(table_.page(i, rank).live() && e.live > 0);
   const auto slot = std::exchange(table_.page(i, rank), {}).where().slot;
-  if (auto* const described = outbox_.described())
-    described->lose(i, e.key);
+  end_description(i);
   --ranks_[rank].pages;
   --keys_by_live_[e.live];
   // Without a page the key leaves the policy, and marks that concern eviction end.

@@ -400,6 +400,8 @@ private:
   bool make_live(entry_index i, rank_number rank, slot_ref where);
   std::uint32_t remove_key(entry_index i, const eviction& what, lookup_history::batch& notes);
   void unpublish(entry_index i, rank_number rank, leave_reason why);
+  /// The key is not complete any more: what was said about it has ended.
+  void end_description(entry_index i);
   void release_withheld(entry_index i);
   void withhold_until(const withheld_slot& what);
   void notify_allocator(const withheld_slot& what);

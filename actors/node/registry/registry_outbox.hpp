@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -73,8 +74,22 @@ struct page_unpublished {
   rank_number rank = 0;
 };
 
+/// An engine has described a complete key, see events/description_text.hpp.
+struct key_described {
+  namespace_id ns;
+  key_digest key;
+  std::string text;
+};
+
+/// A described key is not complete any more.
+struct description_ended {
+  namespace_id ns;
+  key_digest key;
+};
+
 /// A change that must survive a restart; changes are in the order they happened.
-using registry_change = std::variant<namespace_added, namespace_removed, rank_added, page_published, page_unpublished>;
+using registry_change = std::variant<namespace_added, namespace_removed, rank_added, page_published, page_unpublished,
+                                     key_described, description_ended>;
 
 /// The messages that follow from calls to a registry's state. The actor sends them before it answers the call: an
 /// allocator that receives the number of slots an eviction freed must already know the slots.

@@ -54,6 +54,10 @@ struct registry_encoder {
     batch.put(store::page_record{page.ns, page.key, page.rank, page.where, page.parent, x.incarnation});
   }
 
+  void operator()(const key_described& x) const { batch.put(store::description_record{x.ns, x.key, x.text}); }
+
+  void operator()(const description_ended& x) const { batch.erase_description(x.ns, x.key); }
+
   void operator()(const page_unpublished& x) const { batch.erase_page(x.ns, x.key, x.rank); }
 };
 

@@ -110,7 +110,7 @@ public:
   // -- events: shard_descriptions
 
   result<result_codes> describe_pages(describe_pages_request request) {
-    return descriptions_.describe(std::move(request));
+    return descriptions_.describe(std::move(request), restoring_.ended());
   }
 
   // -- restoring, before anything but namespaces and ranks is added: shard_restoring

@@ -2,6 +2,7 @@
 
 #include "actors/node/registry/answers.hpp"
 #include "events/description_rules.hpp"
+#include "events/description_text.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -29,7 +30,7 @@ bool shard_descriptions::in_memory(const key_space& ns, entry_index i) const {
   return true;
 }
 
-result<result_codes> shard_descriptions::describe(describe_pages_request request) {
+result<result_codes> shard_descriptions::describe(describe_pages_request request, bool stores) {
   if (!namespaces_.options().events)
     return fail(errc::unsupported, "this node publishes no events; set events.endpoint");
   const auto ns = namespaces_.find_namespace(request.ns);
@@ -58,6 +59,8 @@ result<result_codes> shard_descriptions::describe(describe_pages_request request
     const bool before = described.is_described(entry);
     const bool tier = before ? described.was_in_memory(entry) : now_in_memory;
     described.describe(entry, tier);
+    if (stores && !before && keys.outbox().feeds())
+      keys.outbox().change(key_described{request.ns, pages.keys[i], events::description_text(pages, i)});
     change.positions.push_back(i);
     change.in_memory.push_back(tier ? 1 : 0);
     reply.results[i] = byte_of(errc::ok);

@@ -15,8 +15,9 @@ class shard_descriptions {
 public:
   explicit shard_descriptions(shard_namespaces& namespaces) : namespaces_(namespaces) {}
 
-  /// As `describe_pages_request` says.
-  result<result_codes> describe(describe_pages_request request);
+  /// As `describe_pages_request` says. `stores`: what is new is a change that survives a restart; not where it comes
+  /// from the index.
+  result<result_codes> describe(describe_pages_request request, bool stores);
 
   /// Looks at the tier of the next keys, a bounded number of them.
   void look_at_tiers();

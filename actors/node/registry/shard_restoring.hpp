@@ -32,6 +32,8 @@ public:
 
   /// Ends restoring; `keys` is how many keys there are.
   result<restore_report> restored(std::uint64_t keys);
+  /// Whether that was called.
+  bool ended() const noexcept { return claims_ == nullptr; }
 
 private:
   /// The claim on a slot; zero while there is none. A claim without an entry is disputed: two pages claimed the slot,

@@ -1,8 +1,9 @@
 #include "actors/node/supervisor/index_restore.hpp"
 
 #include "actors/node/namespaces/slab_places.hpp"
+#include "actors/node/supervisor/blocking_calls.hpp"
+#include "actors/node/supervisor/description_restore.hpp"
 #include "actors/node/supervisor/restore_plan.hpp"
-#include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "store/epoch_file.hpp"
 #include "store/rocksdb_store.hpp"
@@ -22,33 +23,7 @@ namespace {
 /// erasures in memory.
 constexpr std::size_t most_change_bytes = std::size_t{1} << 20U;
 
-template <class Reply, class Handle, class... Ts>
-std::future<result<Reply>> begin_ask(caf::actor_system& system, const Handle& to, Ts&&... xs) {
-  auto answered = std::make_shared<std::promise<result<Reply>>>();
-  auto out = answered->get_future();
-  ask<Reply>(
-      system, to, [answered](result<Reply> reply) { answered->set_value(std::move(reply)); }, std::forward<Ts>(xs)...);
-  return out;
-}
-
-template <class Reply, class Handle, class... Ts>
-result<Reply> ask_and_wait(caf::actor_system& system, const Handle& to, Ts&&... xs) {
-  return begin_ask<Reply>(system, to, std::forward<Ts>(xs)...).get();
-}
-
 using rank_name = std::pair<namespace_id, rank_number>;
-
-result<void> commit_and_wait(store::metadata_store& to, store::write_batch batch) {
-  if (batch.empty())
-    return {};
-  batch.require_sync();
-  const auto answered = std::make_shared<std::promise<result<void>>>();
-  auto out = answered->get_future();
-  if (auto taken = to.commit(std::move(batch), [answered](result<void> x) { answered->set_value(std::move(x)); });
-      !taken)
-    return taken;
-  return out.get();
-}
 
 restore_terms terms_of(const config::node_config& options, bool continues, std::span<const known_rank> own_ranks) {
   restore_terms out;
@@ -70,8 +45,11 @@ void end_ranks(const known_namespaces& known) {
 /// A reader of the whole store, which it reads once. A shard works on one batch while the next is being read.
 class restorer final : public store::load_visitor {
 public:
-  restorer(caf::actor_system& system, store::metadata_store& from, const namespaces_config& shards, restore_terms terms)
-      : system_(system), store_(from), shards_(shards), plan_(std::move(terms)), feeds_(shards.shards.size()) {}
+  /// `events`: where changes of described keys go; null where the node publishes none.
+  restorer(caf::actor_system& system, store::metadata_store& from, const namespaces_config& shards, restore_terms terms,
+           const events::feed* events)
+      : system_(system), store_(from), shards_(shards), events_(events), plan_(std::move(terms)),
+        feeds_(shards.shards.size()) {}
 
   restorer(const restorer&) = delete;
   restorer& operator=(const restorer&) = delete;
@@ -157,6 +135,13 @@ public:
         return tl::unexpected<error>(ended.error());
     if (auto erased = commit_and_wait(store_, plan_.take_changes()); !erased)
       return tl::unexpected<error>(erased.error());
+    const auto described = restore_descriptions(system_, store_, shards_.shards, events_);
+    if (!described)
+      return tl::unexpected<error>(described.error());
+    if (described->keys + described->erased > 0)
+      log::get("node")->info("events: {} keys of the index are published as engines described them; {} descriptions of "
+                             "keys that are gone were erased",
+                             described->keys, described->erased);
     restore_report sum;
     for (const auto& shard : shards_.shards) {
       const auto report = ask_and_wait<restore_report>(system_, shard, restored_atom_v);
@@ -340,6 +325,7 @@ private:
   caf::actor_system& system_;
   store::metadata_store& store_;
   const namespaces_config& shards_;
+  const events::feed* events_;
   restore_plan plan_;
   std::map<rank_name, rank_slots> slots_;
   std::vector<shard_feed> feeds_;
@@ -365,13 +351,14 @@ result<std::shared_ptr<store::metadata_store>> open_index(const config::node_con
 
 result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
                                        const namespaces_config& shards, const config::node_config& options,
-                                       std::span<const known_rank> own_ranks, const write_gate& gate) {
+                                       std::span<const known_rank> own_ranks, const write_gate& gate,
+                                       const events::feed* events) {
   const auto found = store::read_epoch(options.data_dir);
   if (!found)
     return tl::unexpected<error>(found.error());
   const auto& kept = from.identity();
   const bool continues = store::continues_epoch(kept.epoch, kept.next_epoch, *found);
-  restorer visitor(system, from, shards, terms_of(options, continues, own_ranks));
+  restorer visitor(system, from, shards, terms_of(options, continues, own_ranks), events);
   if (auto added = visitor.add_own(own_ranks); !added)
     return tl::unexpected<error>(added.error());
   if (auto loaded = from.load(visitor); !loaded)

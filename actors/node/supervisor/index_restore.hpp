@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/write_gate.hpp"
 #include "config/node_config.hpp"
+#include "events/feed.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
 
@@ -32,11 +33,13 @@ struct known_namespaces {
 /// the rest. Then begins a new epoch of the data directory and records it in the store. Blocks.
 ///
 /// `own_ranks` are the ranks of the config's namespaces, which the shards already know. All other namespaces are
-/// registered with the shards, with an allocator for each of their ranks.
+/// registered with the shards, with an allocator for each of their ranks. `events`: where the shards report changes of
+/// described keys; null where the node publishes no events.
 result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
                                        const namespaces_config& shards, const config::node_config& options,
                                        std::span<const known_rank> own_ranks,
-                                       const write_gate& gate = *write_gate::always_open());
+                                       const write_gate& gate = *write_gate::always_open(),
+                                       const events::feed* events = nullptr);
 
 /// For a run without a store: begins an epoch of the data directory that no index knows, so that an existing index is
 /// not trusted any more. To be called before the node serves anything.

@@ -468,7 +468,7 @@ result<known_namespaces> restore(caf::actor_system& system, const config::node_c
                                  const namespaces_config& run_time, const storage_actors& storage,
                                  const node_children& children) {
   if (from.store)
-    return restore_index(system, *from.store, run_time, options, storage.ranks, *from.gate);
+    return restore_index(system, *from.store, run_time, options, storage.ranks, *from.gate, from.events.get());
   auto left = leave_index_aside(options, *from.gate);
   if (left)
     left = notify_shards(system, children.shards(), storage.ranks);
