@@ -25,12 +25,14 @@ public:
   sent_batch append(std::string text) {
     bytes_ += text.size();
     kept_.push_back({next_++, std::make_shared<const std::string>(std::move(text))});
-    // The newest one is kept in any case.
-    while (kept_.size() > 1 && (kept_.size() > batches_max_ || bytes_ > bytes_max_)) {
-      bytes_ -= kept_.front().text->size();
-      kept_.pop_front();
-    }
+    trim();
     return kept_.back();
+  }
+
+  /// Keeps so many batches from now on.
+  void keep(std::size_t batches_max) {
+    batches_max_ = batches_max;
+    trim();
   }
 
   /// The number of the next batch, and of the oldest one that is kept (`next` if there is none).
@@ -41,6 +43,14 @@ public:
   std::size_t bytes() const noexcept { return bytes_; }
 
 private:
+  void trim() {
+    // The newest one is kept in any case.
+    while (kept_.size() > 1 && (kept_.size() > batches_max_ || bytes_ > bytes_max_)) {
+      bytes_ -= kept_.front().text->size();
+      kept_.pop_front();
+    }
+  }
+
   std::uint64_t next_;
   std::size_t batches_max_;
   std::size_t bytes_max_;

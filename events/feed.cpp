@@ -11,6 +11,7 @@ namespace {
 
 struct weigher {
   std::size_t operator()(const namespace_served&) const noexcept { return sizeof(change); }
+  std::size_t operator()(const namespace_ended&) const noexcept { return sizeof(change); }
   std::size_t operator()(const pages_described& x) const noexcept {
     return weight_of(x.pages) + x.positions.size() * (sizeof(std::uint32_t) + 1);
   }
@@ -21,6 +22,10 @@ struct weigher {
     return sizeof(change) + x.keys.size() * (sizeof(key_digest) + 1);
   }
 };
+
+bool is_about_keys(const change& x) {
+  return !std::holds_alternative<namespace_served>(x.what) && !std::holds_alternative<namespace_ended>(x.what);
+}
 
 } // namespace
 
@@ -40,8 +45,8 @@ void feed::push(std::vector<change> changes) {
   bytes_ += bytes;
   if (bytes_ > bytes_max_) {
     // Namespaces are few, and nothing can be said about keys of unknown ones.
-    std::erase_if(queued_.changes, [](const change& x) { return !std::holds_alternative<namespace_served>(x.what); });
-    std::erase_if(changes, [](const change& x) { return !std::holds_alternative<namespace_served>(x.what); });
+    std::erase_if(queued_.changes, is_about_keys);
+    std::erase_if(changes, is_about_keys);
     queued_.overflowed = true;
     bytes_ = 0;
   }

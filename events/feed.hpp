@@ -19,6 +19,9 @@ struct namespace_served {
   std::shared_ptr<const namespace_spec> spec;
 };
 
+/// A shard does not serve the namespace any more. All shards report it, behind the removals of their keys.
+struct namespace_ended {};
+
 /// A client has described pages: those at `positions` are complete. `in_memory`: parallel, 1 where every rank's page is
 /// in the memory of the node.
 struct pages_described {
@@ -42,7 +45,7 @@ struct keys_moved {
 /// all of them.
 struct change {
   namespace_id ns;
-  std::variant<namespace_served, pages_described, keys_removed, keys_moved> what;
+  std::variant<namespace_served, pages_described, keys_removed, keys_moved, namespace_ended> what;
 };
 
 /// The queue from registry shards to the publisher of events. Shards never wait: when the publisher does not keep up

@@ -3,17 +3,11 @@
 #include "events/batch_text.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace troupe::events {
 
 namespace {
-
-void replace(std::string& in, std::string_view what, std::string_view by) {
-  if (const auto at = in.find(what); at != std::string::npos)
-    in.replace(at, what.size(), by);
-}
 
 void add_to(counters::number& x, std::uint64_t n = 1) {
   x.fetch_add(n, std::memory_order_relaxed);
@@ -21,7 +15,10 @@ void add_to(counters::number& x, std::uint64_t n = 1) {
 
 } // namespace
 
-hub::hub(hub_options options) : options_(std::move(options)), book_(options_.seed, options_.details_max) {}
+hub::hub(hub_options options)
+    : options_(std::move(options)), book_(options_.seed, options_.details_max),
+      streams_({options_.topic, options_.node, options_.form, options_.first_number, options_.kept_batches,
+                options_.kept_bytes}) {}
 
 void hub::take(feed::batch changes, timestamp now, double wall) {
   if (changes.overflowed)
@@ -38,30 +35,24 @@ void hub::start_again(timestamp now, double wall) {
   book_.clear();
   if (options_.log)
     options_.log->lose();
-  for (auto& x : streams_) {
-    x->pending.clear();
-    seal(*x, now, wall, true);
-  }
+  streams_.for_each([&](std::uint32_t, stream& x) {
+    x.pending.clear();
+    seal(x, now, wall, true);
+  });
 }
 
 void hub::apply(const namespace_id& ns, const namespace_served& x, timestamp now, double wall) {
-  if (stream_of_.contains(ns))
-    return;
-  if (options_.log && options_.log->logs(*x.spec))
+  const auto found = streams_.serve(ns, x.spec->model);
+  if (options_.log && options_.log->logs(*x.spec) && !logged_.contains(ns))
     logged_.emplace(ns, std::make_shared<const std::string>(x.spec->model));
-  auto topic = options_.topic;
-  replace(topic, "{node}", options_.node);
-  replace(topic, "{model}", x.spec->model);
-  const auto known = std::ranges::find_if(streams_, [&](const auto& s) { return s->topic == topic; });
-  if (known != streams_.end()) {
-    stream_of_.emplace(ns, static_cast<std::uint32_t>(known - streams_.begin()));
-    return;
-  }
-  stream_of_.emplace(ns, static_cast<std::uint32_t>(streams_.size()));
-  streams_.push_back(std::make_unique<stream>(
-      stream{std::move(topic), batch_log(options_.first_number, options_.kept_batches, options_.kept_bytes)}));
   // A subscriber may know what an earlier run held.
-  seal(*streams_.back(), now, wall, true);
+  if (found.is_new)
+    seal(streams_.at(found.number), now, wall, true);
+}
+
+void hub::apply(const namespace_id& ns, const namespace_ended&, timestamp, double) {
+  if (streams_.end(ns))
+    logged_.erase(ns);
 }
 
 void hub::log(const namespace_id& ns, page_event::kind what, const page_record& page) {
@@ -98,12 +89,23 @@ page_record hub::record_of(const page_descriptions& x, std::size_t at, std::uint
   return out;
 }
 
+std::optional<std::uint16_t> hub::number_of(const page_shape& shape, timestamp now, double wall) {
+  if (const auto known = book_.number_of(shape))
+    return known;
+  // Adapters and streams come and go. Pending changes name shapes that no page may have any more.
+  streams_.for_each([&](std::uint32_t, stream& x) {
+    if (!x.pending.empty())
+      seal(x, now, wall);
+  });
+  return book_.forget_unused_shapes() ? book_.number_of(shape) : std::nullopt;
+}
+
 void hub::apply(const namespace_id& ns, pages_described& x, timestamp now, double wall) {
-  const auto found = stream_of_.find(ns);
-  if (found == stream_of_.end())
+  const auto found = streams_.number_of(ns);
+  if (!found)
     return;
   const auto shape =
-      book_.number_of({found->second, x.pages.block_tokens, x.pages.blocks_per_page, x.pages.groups, x.pages.lora});
+      number_of({*found, x.pages.block_tokens, x.pages.blocks_per_page, x.pages.groups, x.pages.lora}, now, wall);
   if (!shape)
     return add_to(options_.counts->refused_descriptions, x.positions.size());
   for (std::size_t i = 0; i < x.positions.size(); ++i) {
@@ -114,11 +116,11 @@ void hub::apply(const namespace_id& ns, pages_described& x, timestamp now, doubl
     case page_book::outcome::stored:
       add_to(options_.counts->stored);
       log(ns, page_event::kind::stored, page);
-      add(found->second, {page_event::kind::stored, std::move(page)}, now, wall);
+      add(*found, {page_event::kind::stored, std::move(page)}, now, wall);
       break;
     case page_book::outcome::completed:
       page.in_memory = book_.find(page.id)->in_memory;
-      add(found->second, {page_event::kind::stored, std::move(page)}, now, wall);
+      add(*found, {page_event::kind::stored, std::move(page)}, now, wall);
       break;
     case page_book::outcome::known:
       break;
@@ -160,7 +162,7 @@ void hub::apply(const namespace_id& ns, const keys_moved& x, timestamp now, doub
 }
 
 void hub::add(std::uint32_t number, page_event what, timestamp now, double wall) {
-  auto& to = *streams_[number];
+  auto& to = streams_.at(number);
   if (to.pending.empty())
     to.pending_since = now;
   to.pending.push_back(std::move(what));
@@ -169,31 +171,39 @@ void hub::add(std::uint32_t number, page_event what, timestamp now, double wall)
 }
 
 void hub::seal(stream& of, timestamp now, double wall, bool cleared) {
-  ready_.push_back({of.topic, of.log.append(batch_text({wall, cleared}, of.pending, book_))});
+  ready_.push_back({of.topic, of.log.append(batch_text({wall, cleared, options_.form}, of.pending, book_))});
   of.pending.clear();
   of.last_batch = now;
   add_to(options_.counts->batches);
 }
 
 std::vector<published_batch> hub::flush(timestamp now, double wall) {
-  for (auto& x : streams_)
-    if ((!x->pending.empty() && now - x->pending_since >= options_.batch_time) ||
-        now - x->last_batch >= options_.heartbeat)
-      seal(*x, now, wall);
+  streams_.forget_ended([this](std::uint32_t number) { return is_replayed(number); });
+  streams_.for_each([&](std::uint32_t, stream& x) {
+    if ((!x.pending.empty() && now - x.pending_since >= options_.batch_time) ||
+        now - x.last_batch >= options_.heartbeat)
+      seal(x, now, wall);
+  });
   count();
   return std::exchange(ready_, {});
+}
+
+bool hub::is_replayed(std::uint32_t stream) const {
+  return std::ranges::any_of(replays_, [stream](const requester_state& x) {
+    return std::ranges::any_of(x.parts, [stream](const replay& part) { return part.stream_number() == stream; });
+  });
 }
 
 std::optional<timestamp> hub::next_due() const {
   std::optional<timestamp> out;
   if (!ready_.empty())
     return timestamp{};
-  for (const auto& x : streams_) {
-    auto due = x->last_batch + options_.heartbeat;
-    if (!x->pending.empty())
-      due = std::min(due, x->pending_since + options_.batch_time);
+  streams_.for_each([&](std::uint32_t, const stream& x) {
+    auto due = x.last_batch + options_.heartbeat;
+    if (!x.pending.empty())
+      due = std::min(due, x.pending_since + options_.batch_time);
     out = out ? std::min(*out, due) : due;
-  }
+  });
   return out;
 }
 
@@ -209,9 +219,10 @@ bool hub::request(std::string requester, std::uint64_t start, std::optional<std:
   requester_state x;
   x.requester = std::move(requester);
   x.deadline = now + options_.replay_patience;
-  for (std::uint32_t i = 0; i < streams_.size(); ++i)
-    if (!topic || streams_[i]->topic.starts_with(*topic))
-      x.parts.emplace_back(i, start);
+  streams_.for_each([&](std::uint32_t number, const stream& of) {
+    if (!topic || of.topic.starts_with(*topic))
+      x.parts.emplace_back(number, start);
+  });
   replays_.push_back(std::move(x));
   return true;
 }
@@ -219,7 +230,7 @@ bool hub::request(std::string requester, std::uint64_t start, std::optional<std:
 hub::reply hub::reply_of(requester_state& x, double wall, timestamp now) {
   while (!x.parts.empty()) {
     auto& part = x.parts.front();
-    auto& of = *streams_[part.stream_number()];
+    auto& of = streams_.at(part.stream_number());
     // A snapshot counts from a batch on, so everything before it must be in batches.
     if (part.begins_snapshot(of) && !of.pending.empty())
       seal(of, now, wall);
@@ -290,14 +301,15 @@ void hub::count() {
   to.pages.store(book_.pages(), std::memory_order_relaxed);
   to.pages_without_tokens.store(book_.without_tokens(), std::memory_order_relaxed);
   to.bytes.store(book_.resident_bytes(), std::memory_order_relaxed);
-  if (!streams_.empty())
-    to.last_batch.store(streams_.front()->log.next() - 1, std::memory_order_relaxed);
+  std::optional<std::uint64_t> last;
+  streams_.for_each([&](std::uint32_t, const stream& x) { last = last ? last : x.log.next() - 1; });
+  if (last)
+    to.last_batch.store(*last, std::memory_order_relaxed);
 }
 
 std::vector<std::string> hub::topics() const {
   std::vector<std::string> out;
-  for (const auto& x : streams_)
-    out.push_back(x->topic);
+  streams_.for_each([&](std::uint32_t, const stream& x) { out.push_back(x.topic); });
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include "events/page_book.hpp"
 #include "events/page_log.hpp"
 #include "events/replay.hpp"
+#include "events/stream_table.hpp"
 
 #include <cstdint>
 #include <list>
@@ -22,6 +23,7 @@ struct hub_options {
   /// The topic of a stream, in which `{node}` and `{model}` are replaced.
   std::string topic = "kv@{node}@{model}";
   std::string node;
+  event_form form = event_form::map;
   /// The number of each stream's first batch. Higher than any of an earlier run, so that a restart looks like a gap.
   std::uint64_t first_number = 0;
   std::uint64_t seed = 0;
@@ -45,7 +47,7 @@ struct hub_options {
 
 /// A batch for all subscribers.
 struct published_batch {
-  std::string_view topic;
+  std::string topic;
   sent_batch batch;
 };
 
@@ -61,7 +63,7 @@ public:
 
   void take(feed::batch changes, timestamp now, double wall);
 
-  /// Batches that are to be published now; each is returned once. Topics are valid as long as the hub.
+  /// Batches that are to be published now; each is returned once.
   std::vector<published_batch> flush(timestamp now, double wall);
 
   /// When `flush` has something to do without a further change, if there is any stream.
@@ -106,10 +108,13 @@ private:
   };
 
   void apply(const namespace_id& ns, const namespace_served& x, timestamp now, double wall);
+  void apply(const namespace_id& ns, const namespace_ended& x, timestamp now, double wall);
   void apply(const namespace_id& ns, pages_described& x, timestamp now, double wall);
   void apply(const namespace_id& ns, const keys_removed& x, timestamp now, double wall);
   void apply(const namespace_id& ns, const keys_moved& x, timestamp now, double wall);
   void start_again(timestamp now, double wall);
+  std::optional<std::uint16_t> number_of(const page_shape& shape, timestamp now, double wall);
+  bool is_replayed(std::uint32_t stream) const;
   void log(const namespace_id& ns, page_event::kind what, const page_record& page);
   void add(std::uint32_t stream, page_event what, timestamp now, double wall);
   /// Makes a batch of what is pending, or an empty one.
@@ -121,8 +126,7 @@ private:
 
   hub_options options_;
   page_book book_;
-  std::vector<std::unique_ptr<stream>> streams_;
-  std::unordered_map<namespace_id, std::uint32_t> stream_of_;
+  stream_table streams_;
   /// The models of the namespaces that are logged.
   std::unordered_map<namespace_id, std::shared_ptr<const std::string>> logged_;
   std::vector<published_batch> ready_;

@@ -1,5 +1,6 @@
 #include "events/page_book.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe::events {
@@ -31,12 +32,29 @@ std::uint64_t page_book::id_of(const namespace_id& ns, const key_digest& key) co
 std::optional<std::uint16_t> page_book::number_of(const page_shape& shape) {
   if (const auto found = shape_numbers_.find(shape); found != shape_numbers_.end())
     return found->second;
-  if (shapes_.size() == shapes_max)
-    return std::nullopt;
-  const auto number = static_cast<std::uint16_t>(shapes_.size());
-  shapes_.push_back(std::make_unique<page_shape>(shape));
+  if (unused_shapes_.empty()) {
+    if (shapes_.size() == shapes_max)
+      return std::nullopt;
+    unused_shapes_.push_back(static_cast<std::uint16_t>(shapes_.size()));
+    shapes_.emplace_back();
+    shape_pages_.push_back(0);
+  }
+  const auto number = unused_shapes_.back();
+  unused_shapes_.pop_back();
+  shapes_[number] = std::make_unique<page_shape>(shape);
   shape_numbers_.emplace(shape, number);
   return number;
+}
+
+bool page_book::forget_unused_shapes() {
+  std::erase_if(shape_numbers_, [this](const auto& x) {
+    const auto number = x.second;
+    if (shape_pages_[number] != 0)
+      return false;
+    unused_shapes_.push_back(number);
+    return true;
+  });
+  return !unused_shapes_.empty();
 }
 
 std::size_t page_book::place_of(std::uint64_t id) const noexcept {
@@ -153,6 +171,7 @@ page_book::outcome page_book::store(const page_record& page) {
   e = {page.id, page.hash, page.parent, 0, page.shape, page.has_parent, page.in_memory};
   keep_details(e, page);
   ++pages_;
+  ++shape_pages_[e.shape];
   if (pages_ * 8 > places_.size() * 7)
     grow_index();
   else
@@ -169,6 +188,7 @@ std::optional<page_record> page_book::remove(std::uint64_t id) {
   out.details.resize(hash_bytes_of(shape(e.shape)));
   unindex(id);
   drop_details(e);
+  --shape_pages_[e.shape];
   e = {};
   e.hash = unused_;
   unused_ = found;
@@ -196,6 +216,7 @@ void page_book::clear() {
   unused_details_.clear();
   end_ = 0;
   unused_ = none;
+  std::ranges::fill(shape_pages_, 0U);
   pages_ = details_bytes_ = without_tokens_ = 0;
 }
 

@@ -31,6 +31,9 @@ public:
 
   /// The number of this shape; none where there are too many, as clients choose adapters.
   std::optional<std::uint16_t> number_of(const page_shape& shape);
+  /// Forgets the shapes that no page has, and whose numbers nothing else may refer to. Whether there was one.
+  bool forget_unused_shapes();
+  static constexpr std::size_t shapes_max = 4096;
   const page_shape& shape(std::uint16_t number) const noexcept { return *shapes_[number]; }
 
   enum class outcome : std::uint8_t {
@@ -104,7 +107,6 @@ private:
 
   static constexpr std::uint32_t chunk_entries = 4096;
   static constexpr std::uint32_t none = 0xffffffff;
-  static constexpr std::size_t shapes_max = 4096;
 
   book_entry& entry(std::uint32_t i) noexcept { return chunks_[i / chunk_entries][i % chunk_entries]; }
   const book_entry& entry(std::uint32_t i) const noexcept { return chunks_[i / chunk_entries][i % chunk_entries]; }
@@ -122,6 +124,9 @@ private:
   std::uint64_t details_max_;
   std::vector<std::unique_ptr<page_shape>> shapes_;
   std::map<page_shape, std::uint16_t> shape_numbers_;
+  /// Pages of each shape, and numbers without a shape.
+  std::vector<std::uint32_t> shape_pages_;
+  std::vector<std::uint16_t> unused_shapes_;
   std::vector<std::unique_ptr<book_entry[]>> chunks_;
   std::uint32_t end_ = 0;
   std::uint32_t unused_ = none;

@@ -50,7 +50,8 @@ replay::step replay::next_of_snapshot(const stream& of, const page_book& book, d
   const bool last = entry_ >= book.end();
   step out;
   out.number = last ? covered_ : number_++;
-  out.text = std::make_shared<const std::string>(batch_text({wall, std::exchange(first_, false)}, found, book));
+  out.text =
+      std::make_shared<const std::string>(batch_text({wall, std::exchange(first_, false), of.form}, found, book));
   if (last) {
     phase_ = phase::kept;
     next_ = covered_ + 1;

@@ -1,27 +1,14 @@
 #pragma once
 
-#include "base/clock.hpp"
-#include "events/batch_log.hpp"
 #include "events/page_book.hpp"
+#include "events/stream.hpp"
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace troupe::events {
-
-/// A stream: the events of one topic.
-struct stream {
-  std::string topic;
-  batch_log log;
-  /// Changes that are not in a batch yet.
-  std::vector<page_event> pending{};
-  /// Since when the oldest of them waits, and when the last batch was made.
-  timestamp pending_since{};
-  timestamp last_batch{};
-};
 
 /// The state of one request for missed batches: what the requester still has to get, from one stream.
 ///

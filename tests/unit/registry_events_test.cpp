@@ -106,6 +106,20 @@ TEST_CASE("a described key that is not complete any more is reported once", "[re
   CHECK(x.removed().empty());
 }
 
+TEST_CASE("the end of a namespace is reported behind the removal of its keys", "[registry][events]") {
+  publishing_registry x;
+  const auto keys = some_keys(1, 5);
+  x.save(keys);
+  x.describe(keys);
+  x.removed();
+  for (int i = 0; i < 10 && x.state.remove_namespace({x.ns, true}, at(2)).value().more; ++i)
+    x.state.tick(at(2));
+  CHECK(x.removed() == keys);
+  REQUIRE_FALSE(x.reports.empty());
+  CHECK(std::holds_alternative<events::namespace_ended>(x.reports.back().what));
+  CHECK(x.reports.back().ns == x.ns);
+}
+
 TEST_CASE("removals and descriptions of a key are reported in their order", "[registry][events]") {
   publishing_registry x;
   const auto keys = some_keys(1, 1);

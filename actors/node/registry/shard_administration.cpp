@@ -243,6 +243,8 @@ bool shard_administration::finish_removal(const removal& what) {
   if (what.from < ns.table().end() || ns.withheld_slots() > 0 || leases_.count_in(what.ns) > 0 ||
       writes_.count_in(what.ns) > 0)
     return false;
+  if (auto* const described = ns.described())
+    described->add(events::namespace_ended{});
   ns.drain_into(left_over_);
   leases_.forget_namespace(what.ns);
   evicted_ += ns.evicted_keys(); // totals never decrease
