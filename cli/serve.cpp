@@ -127,6 +127,7 @@ result<std::unique_ptr<events::publisher>> open_events(const config::node_config
   std::random_device entropy;
   events::publisher_options wanted{x.endpoint, x.replay_endpoint, x.queue_batches, {}};
   wanted.rules.topic = x.topic;
+  wanted.rules.form = x.encoding == "array" ? events::event_form::array : events::event_form::map;
   wanted.rules.node = options.node_name;
   wanted.rules.first_number = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count())
                               << 20U;

@@ -198,6 +198,8 @@ struct events_config {
   std::string endpoint;
   std::string replay_endpoint;
   std::string topic = "kv@{node}@{model}";
+  /// "map" or "array".
+  std::string encoding = "map";
   /// For tokens and extra keys, which a snapshot needs.
   std::uint64_t memory_bytes = 256 * mebibyte;
   std::uint32_t buffer_batches = 10000;

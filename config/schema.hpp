@@ -26,6 +26,7 @@ inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "i
 inline constexpr std::array<std::string_view, 2> log_formats{"text", "json"};
 inline constexpr std::array<std::string_view, 5> engines{"auto", "io_uring", "threads", "usrbio", "usrbio_or_uring"};
 inline constexpr std::array<std::string_view, 4> huge_page_choices{"auto", "2 MiB", "1 GiB", "off"};
+inline constexpr std::array<std::string_view, 2> event_encodings{"map", "array"};
 inline constexpr std::array<std::string_view, 2> numa_choices{"off", "spread"};
 inline constexpr std::array<std::string_view, 3> write_backs{"eager", "on_eviction", "never"};
 inline constexpr std::array<std::string_view, 2> admissions{"all", "second_hit"};
@@ -195,6 +196,10 @@ void describe(Visitor& v, events_config& c) {
   v.field("replay_endpoint", c.replay_endpoint, zmq_endpoint,
           "Where subscribers request events that they missed, and snapshots. Empty: nowhere.");
   v.field("topic", c.topic, free_text, "The topic of events, may be empty; `{node}` and `{model}` are replaced.");
+  v.field(
+      "encoding", c.encoding, choice{event_encodings},
+      "How an event is encoded: `map` as vLLM does, `array` as vLLM before 0.24 and SGLang do, for routers that take "
+      "nothing else.");
   v.field("memory_bytes", c.memory_bytes, size{0, tebibyte},
           "Limit of the tokens that are kept for snapshots; pages beyond it are left out of these.");
   v.field("buffer_batches", c.buffer_batches, whole{1, 1U << 20U},

@@ -66,6 +66,7 @@ void world::start_node() {
   }
   events::hub_options how;
   how.node = "node";
+  how.form = random_.one_in(2) ? events::event_form::array : events::event_form::map;
   how.first_number = first_number_;
   how.details_max = details_max_;
   how.kept_batches = random_.between(1, 12);

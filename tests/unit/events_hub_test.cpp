@@ -107,6 +107,37 @@ TEST_CASE("a page of several groups is published, moved and removed in each of t
   CHECK(x.live.unknown == 0);
 }
 
+TEST_CASE("events as arrays say the same as events as maps", "[events]") {
+  events::hub_options how;
+  how.form = events::event_form::array;
+  one_hub arrays(how);
+  one_hub maps;
+  for (auto* const x : {&arrays, &maps}) {
+    auto all = described(0, 4, 3);
+    all.groups = {{0, "sliding_window", 128}, {2}};
+    all.lora = "adapter";
+    lmcache::protocol::msgpack_writer extra;
+    extra.array(3).nil().array(1).text("salt").nil();
+    all.extra = extra.take();
+    const auto length = static_cast<std::uint32_t>(all.extra.size());
+    all.extra_ends.items = {0, length, length, length};
+    REQUIRE_FALSE(events::fault_of(all));
+    x->take(x->ns, complete(all));
+    x->take(x->ns, complete(described(9, 2), false));
+    x->remove({1});
+    x->published();
+  }
+  CHECK(arrays.live.blocks.size() == maps.live.blocks.size());
+  REQUIRE(maps.live.blocks.size() == 20);
+  for (const auto& [name, block] : maps.live.blocks) {
+    const auto& same = arrays.live.blocks.at(name);
+    CHECK(std::tie(same.parent, same.tokens, same.lora, same.extra, same.kind, same.window) ==
+          std::tie(block.parent, block.tokens, block.lora, block.extra, block.kind, block.window));
+  }
+  CHECK(arrays.live.unknown + arrays.live.repeated == 0);
+  CHECK(arrays.live.last == maps.live.last);
+}
+
 TEST_CASE("groups with the same hashes do not come between the pages of a chain", "[events]") {
   one_hub x;
   const auto first = x.ns;
