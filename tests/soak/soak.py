@@ -16,6 +16,7 @@ anything is held when all clients have left; or if an answer or a byte is wrong.
 import argparse
 import pathlib
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -170,6 +171,8 @@ def main():
     options.troupe = str(pathlib.Path(options.troupe).resolve())
     options.library = options.library or str(pathlib.Path(options.troupe).parent / "libtroupe.so")
     _library.candidates = lambda: [options.library]
+    # Ends its nodes and clients, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seconds = options.minutes * 60
     warm_up = min(1800, seconds * 3 / 5) if options.warm_up is None else options.warm_up * 60
     if warm_up >= seconds:
