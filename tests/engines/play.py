@@ -50,6 +50,7 @@ def main():
         import event_experiments  # noqa: F401
         import hybrid_experiments  # noqa: F401
         import hybrid_peer_experiments  # noqa: F401
+        import request_id_experiments  # noqa: F401
         import speculative_experiments  # noqa: F401
         import stage_experiments  # noqa: F401
         import trace_experiments  # noqa: F401
