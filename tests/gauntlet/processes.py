@@ -28,6 +28,18 @@ def ended_by(code):
     return f"ended with code {code}"
 
 
+def listens(pid, port):
+    """Whether this process listens on a TCP port of IPv4: another one may have the port."""
+    try:
+        # The second field is the local address, the fourth the state, the tenth the number of the socket.
+        rows = [line.split() for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+        sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
+        return any(os.readlink(link) in sockets for link in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        # It has ended, or has closed a file meanwhile.
+        return False
+
+
 class ClientProcess:
     """A client with a name for the report. Answers that take too long are a hang, an end that the case did not ask for
     is a crash; both are noted in the tally of the trial, and end the client."""

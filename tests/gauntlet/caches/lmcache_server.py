@@ -7,14 +7,13 @@ import mmap
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import facts
 from caches import cache
-from processes import environment
+from processes import environment, listens
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from free_ports import free_ports  # noqa: E402
@@ -95,17 +94,12 @@ class Cache(cache.Cache):
                 start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
         while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0 and self._is_ours():
-                    return self
+            if listens(self.process.pid, self.port) and self.pool().exists():
+                return self
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"LMCache's server does not start: {self.log_tail()}")
             time.sleep(0.1)
-
-    def _is_ours(self):
-        """Whether the server that listens is this process: another one may have the port."""
-        return self.process.poll() is None and self.pool().exists()
 
     def pool(self):
         """The file of its memory, to whose name it puts a prefix."""
