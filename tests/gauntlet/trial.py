@@ -152,7 +152,7 @@ class Trial:
         try:
             lacking = [ABILITIES[each] for each in case.needs if each not in self.kind.abilities]
             if lacking:
-                return (f"the case needs a {', a '.join(lacking)}, which this program does not have for "
+                return (f"the case needs {', '.join(lacking)}, which this program does not have for "
                         f"{self.kind.title}")
             case.run(self)
         except Stop:

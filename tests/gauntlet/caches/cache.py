@@ -49,20 +49,20 @@ def installed(name):
 
 # What a cache may be able to do; cases name what they need.
 ABILITIES = {
-    "disk": "tier on a disk",
-    "durable index": "index that survives a crash",
-    "found": "lookup apart from a load",
-    "leases": "lease whose duration a client chooses",
-    "ranks": "page of each of several ranks under one key",
+    "disk": "a tier on a disk",
+    "durable index": "an index that survives a crash",
+    "found": "a lookup apart from a load",
+    "leases": "a lease whose duration a client chooses",
+    "ranks": "a page of each of several ranks under one key",
     "damage in memory": "memory that a test can reach",
-    "damage on disk": "file that a test can damage",
-    "network": "client on another host",
-    "eviction policies": "choice of eviction policies",
-    "preloads": "process into which a test can load its faults",
-    "servers": "server process",
-    "directories": "directory that two servers could share",
-    "disk faults": "disk that a test can make fail",
-    "engine": "real engine on CPUs",
+    "damage on disk": "a file that a test can damage",
+    "network": "a client on another host",
+    "eviction policies": "a choice of eviction policies",
+    "preloads": "a process into which a test can load its faults",
+    "servers": "a server process",
+    "directories": "a directory that two servers could share",
+    "disk faults": "a disk that a test can make fail",
+    "engine": "a real engine on CPUs",
 }
 
 
