@@ -106,7 +106,8 @@ FILES = {
         *skip(LONG, "scripts/gauntlet", "scripts/gauntlet --seed 7 --json report.json sessions 15"),
         *skip(TESTS, "scripts/gauntlet --list"),
         *skip(ENGINE, "scripts/engines vllm --install-only", "scripts/engines lmcache --install-only",
-              "scripts/gauntlet --against lmcache", "scripts/gauntlet --against lmcache --safest"),
+              "scripts/engines sglang --install-only", "scripts/gauntlet --against lmcache",
+              "scripts/gauntlet --against lmcache --safest", "scripts/gauntlet --against hicache"),
     ],
     "docs/handshake.md": [
         start("troupe serve --config node.json --set http.limits.connections=8192 "

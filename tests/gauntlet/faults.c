@@ -100,6 +100,19 @@ ssize_t pwritev64(int descriptor, const struct iovec* pieces, int count, off64_t
 /* Messages are short; what is longer has pages in it. */
 enum { least_damaged = 4096 };
 
+/* The C library writes files of its own kind with calls that cannot be replaced. */
+size_t fwrite(const void* restrict data, size_t bytes, size_t count, FILE* restrict file) {
+  static size_t (*real)(const void*, size_t, size_t, FILE*);
+  if (real == NULL)
+    real = (size_t(*)(const void*, size_t, size_t, FILE*))dlsym(RTLD_NEXT, "fwrite");
+  const int error = bytes * count < least_damaged ? 0 : fails(fileno(file));
+  if (error == 0)
+    return real(data, bytes, count, file);
+  const size_t done = faults()->halves ? real(data, bytes, count / 2, file) : 0;
+  errno = error;
+  return done;
+}
+
 static void damage(const struct iovec* pieces, size_t count, ssize_t bytes) {
   struct faults* const all = bytes < least_damaged ? NULL : faults();
   if (all == NULL || !*(volatile int32_t*)&all->damage)

@@ -26,7 +26,7 @@ from trial import Trial  # noqa: E402
 # By name: the module of the cache, and its class there.
 CACHES = {"troupe": ("troupe_node", "Cache"), "lmcache": ("lmcache_server", "Cache"),
           "mooncake": ("mooncake_store", "Cache"), "offloading": ("offloading", "Cache"),
-          "simple": ("offloading", "Simple"), "hicache": ("offloading", "HiCache"), "fake": ("fake", "Cache")}
+          "simple": ("offloading", "Simple"), "hicache": ("hicache_files", "Cache"), "fake": ("fake", "Cache")}
 PATIENCE = 120.0
 
 

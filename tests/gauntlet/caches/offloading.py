@@ -18,11 +18,3 @@ class Simple(Cache):
     @classmethod
     def missing(cls):
         return "it needs a GPU: its copies are CUDA's (vllm/v1/simple_kv_offload/copy_backend.py, 0.32.0)"
-
-
-class HiCache(Cache):
-    name, title = "hicache", "SGLang's HiCache with its file backend"
-
-    @classmethod
-    def missing(cls):
-        return "there is no client for it here yet"
