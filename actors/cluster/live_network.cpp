@@ -69,6 +69,9 @@ live_network::~live_network() {
   // The opener leaves all nodes before the actor system ends.
   opener_.reset();
   resolver_.reset();
+  // All are notified before the first one is waited for.
+  for (const auto& x : listeners_)
+    x->close();
   listeners_.clear();
   outside_.reset();
 }

@@ -1,17 +1,28 @@
+#include "actors/support/actor_support.hpp"
+#include "actors/support/listeners/listeners.hpp"
 #include "actors/support/spawn_with_thread.hpp"
 #include "actors/support/system_config.hpp"
+#include "base/bound_socket.hpp"
+#include "base/local_socket.hpp"
 #include "tests/catch.hpp"
+#include "tests/patience.hpp"
+#include "tests/unit/io_support.hpp"
 
-#include <caf/all.hpp>
+#include <caf/io/all.hpp>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
-/// The end of an actor system, while handles to actors are kept.
+/// The end of an actor system, while connections are being made and while handles to actors are kept.
 
 namespace system_end_test {
 
@@ -73,6 +84,75 @@ protected:
   }
 };
 
+/// Requests a connection, as a link that is shut down meanwhile: the actor system does not wait for the answer.
+class caller : public caf::event_based_actor {
+public:
+  caller(caf::actor_config& config, caf::io::middleman_actor dialer, std::string host, std::uint16_t port,
+         std::shared_ptr<std::promise<error>> answer)
+      : caf::event_based_actor(config), dialer_(std::move(dialer)), host_(std::move(host)), port_(port),
+        answer_(std::move(answer)) {}
+
+  void on_exit() override { dialer_ = nullptr; }
+
+protected:
+  caf::behavior make_behavior() override {
+    request(std::exchange(dialer_, nullptr), caf::infinite, caf::connect_atom_v, host_, port_)
+        .then(
+            [this](const caf::node_id&, const caf::strong_actor_ptr&, const std::set<std::string>&) {
+              end(error{errc::ok, "connected"});
+            },
+            [this](const caf::error& e) { end(from_caf(e)); });
+    return {[](caf::tick_atom) {}};
+  }
+
+private:
+  void end(error why) {
+    answer_->set_value(std::move(why));
+    quit();
+  }
+
+  caf::io::middleman_actor dialer_;
+  const std::string host_;
+  const std::uint16_t port_;
+  const std::shared_ptr<std::promise<error>> answer_;
+};
+
+std::future<error> dial(const ending_system& system, const listeners& by, const std::string& host, std::uint16_t port) {
+  auto answer = std::make_shared<std::promise<error>>();
+  auto out = answer->get_future();
+  spawn_actor<caller, caf::hidden>(*system, by.dialer(), host, port, std::move(answer));
+  return out;
+}
+
+unique_descriptor accept_one(int listener) {
+  pollfd what{listener, POLLIN, 0};
+  REQUIRE(::poll(&what, 1, 60'000) == 1);
+  unique_descriptor out(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(out);
+  return out;
+}
+
+/// The other side of a connection in its handshake: `first` is what it has sent.
+void end_during_handshake(const std::string& first) {
+  const test::scratch_directory directory;
+  auto node = local_listener::open("actors.socket", directory / "node.sock");
+  REQUIRE(node.has_value());
+  const auto socket = node->take();
+  ending_system system;
+  auto opened = *listeners::make(*system, {});
+  auto answer = dial(system, *opened, (directory / "node.sock").string(), 0);
+  const auto connection = accept_one(socket.get());
+  if (!first.empty())
+    REQUIRE(::send(connection.get(), first.data(), first.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(first.size()));
+  // The client's part of the handshake, hence CAF's broker has the connection.
+  char byte = 0;
+  REQUIRE(::recv(connection.get(), &byte, 1, 0) == 1);
+  opened.reset();
+  CHECK(has_ended(system.end()));
+  REQUIRE(answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
+  CHECK(answer.get().code != errc::ok);
+}
+
 } // namespace
 
 TEST_CASE("an actor with a thread: its thread ends with it, although a handle to it is kept", "[system_end]") {
@@ -84,6 +164,31 @@ TEST_CASE("an actor with a thread: its thread ends with it, although a handle to
   CHECK(has_ended(end));
   *kept = nullptr;
   REQUIRE(has_ended(end));
+}
+
+TEST_CASE("listeners: an actor system ends while a connection is in its handshake", "[system_end]") {
+  end_during_handshake({});
+}
+
+TEST_CASE("listeners: an actor system ends while a connection has half of its handshake", "[system_end]") {
+  end_during_handshake(std::string(10, '\0'));
+}
+
+TEST_CASE("listeners: an actor system ends while a host is being connected", "[system_end]") {
+  auto bound = bound_socket::open("actors", "127.0.0.1", 0);
+  REQUIRE(bound.has_value());
+  REQUIRE(bound->listen());
+  const auto port = bound->port();
+  const unique_descriptor socket(bound->release());
+  ending_system system;
+  auto opened = *listeners::make(*system, {});
+  auto answer = dial(system, *opened, "127.0.0.1", port);
+  // The dialer has connected, and waits for the first bytes.
+  const auto connection = accept_one(socket.get());
+  opened.reset();
+  CHECK(has_ended(system.end()));
+  REQUIRE(answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
+  CHECK(answer.get().code != errc::ok);
 }
 
 } // namespace system_end_test

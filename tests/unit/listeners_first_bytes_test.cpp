@@ -103,6 +103,27 @@ TEST_CASE("the check takes no bytes, and distinguishes an end from silence", "[l
   CHECK(has(why_not(x, false), "it closed the connection before it sent anything"));
 }
 
+TEST_CASE("the wait for the first bytes of a listener can be cancelled", "[listeners]") {
+  const connection x;
+  int asked = 0;
+  const auto checked = check_first_bytes(x.here.get(), false, seconds(60), [&] { return ++asked > 1; });
+  REQUIRE_FALSE(checked.has_value());
+  CHECK(checked.error().code == errc::cancelled);
+  CHECK(asked == 2);
+  auto listening = bound_socket::open("actors", "127.0.0.1", 0);
+  REQUIRE(listening);
+  REQUIRE(listening->listen());
+  const auto where = resolve_host("127.0.0.1", listening->port());
+  REQUIRE(where);
+  // It connects, and is cancelled while it waits for the answer, or before it connects.
+  for (const int after : {1, 0}) {
+    asked = 0;
+    const auto silent = check_silent_listener(*where, seconds(60), [&] { return ++asked > after; });
+    REQUIRE_FALSE(silent.has_value());
+    CHECK(silent.error().code == errc::cancelled);
+  }
+}
+
 TEST_CASE("a listener that sends nothing by itself is tried once more, and its answer names it", "[listeners]") {
   auto listening = bound_socket::open("actors", "127.0.0.1", 0);
   REQUIRE(listening);

@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::size_t enough_bytes = 12;
 
+/// How often to check whether the caller has cancelled.
+constexpr auto look_again = std::chrono::milliseconds(100);
+
 bool has_prefix(std::span<const std::uint8_t> bytes, std::string_view text) {
   return bytes.size() >= text.size() && std::equal(text.begin(), text.end(), bytes.begin(), [](char a, std::uint8_t b) {
            return static_cast<std::uint8_t>(a) == b;
@@ -72,13 +75,20 @@ std::string why_no_node(spoken_protocol what, bool encrypted) {
   return "what answers there speaks another protocol, and is not a node: nodes are reached at actors.port";
 }
 
-result<void> check_first_bytes(int socket, bool encrypted, duration limit) {
+result<void> check_first_bytes(int socket, bool encrypted, duration limit, const std::function<bool()>& cancelled) {
   const auto until = later(std::chrono::steady_clock::now(), limit);
   std::array<std::uint8_t, enough_bytes> bytes{};
   std::size_t known = 0;
   for (;;) {
+    if (cancelled && cancelled())
+      return fail(errc::cancelled, "cancelled");
     pollfd what{socket, POLLIN, 0};
-    if (::poll(&what, 1, static_cast<int>(left_until(until).count())) <= 0)
+    const auto left = left_until(until);
+    const auto pause = cancelled ? std::min<std::chrono::milliseconds>(left, look_again) : left;
+    const auto ready = ::poll(&what, 1, static_cast<int>(pause.count()));
+    if (ready == 0 && pause < left)
+      continue;
+    if (ready <= 0)
       return {};
     const auto got = ::recv(socket, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
     if (got == 0)
@@ -98,14 +108,19 @@ result<void> check_first_bytes(int socket, bool encrypted, duration limit) {
   }
 }
 
-result<void> check_silent_listener(const std::vector<socket_address>& where, duration limit) {
+result<void> check_silent_listener(const std::vector<socket_address>& where, duration limit,
+                                   const std::function<bool()>& cancelled) {
   // The head of a TLS record whose message makes no sense: an alert is the answer. Its end ends a request of HTTP.
   constexpr std::string_view question{"\x16\x03\x01\x00\x06\x01??\r\n\r\n\r\n", 14};
   const auto until = later(std::chrono::steady_clock::now(), limit);
-  const auto socket = connect_to_any(where, limit);
+  const auto socket = connect_to_any(where, limit, cancelled);
+  if (!socket && socket.error().code == errc::cancelled)
+    return tl::unexpected<error>(socket.error());
   if (!socket || ::send(socket->get(), question.data(), question.size(), MSG_NOSIGNAL) < 0)
     return {};
-  auto found = check_first_bytes(socket->get(), false, until - std::chrono::steady_clock::now());
+  auto found = check_first_bytes(socket->get(), false, until - std::chrono::steady_clock::now(), cancelled);
+  if (!found && found.error().code == errc::cancelled)
+    return found;
   std::uint8_t first = 0;
   // What closes such a connection without a word may be anything.
   if (!found && ::recv(socket->get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)

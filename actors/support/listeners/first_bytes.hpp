@@ -5,6 +5,7 @@
 #include "base/tcp_connect.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,11 +26,13 @@ std::optional<spoken_protocol> protocol_of(std::span<const std::uint8_t> bytes) 
 std::string why_no_node(spoken_protocol what, bool encrypted);
 
 /// Reads what has arrived at a connected socket without taking it, and waits for it until `limit`. Error: `unreachable`
-/// if what answers there is not a node, or has closed the connection. `ok` also where nothing has arrived.
-result<void> check_first_bytes(int socket, bool encrypted, duration limit);
+/// if what answers there is not a node, or has closed the connection; `cancelled` once that function, which is asked
+/// now and then, returns true. `ok` also where nothing has arrived.
+result<void> check_first_bytes(int socket, bool encrypted, duration limit, const std::function<bool()>& cancelled = {});
 
 /// For a listener that sends nothing by itself: connects once more, sends what servers of TLS and HTTP answer with an
 /// error, and reads that. Blocks for `limit` at most. Errors as above; `ok` where nothing has arrived.
-result<void> check_silent_listener(const std::vector<socket_address>& where, duration limit);
+result<void> check_silent_listener(const std::vector<socket_address>& where, duration limit,
+                                   const std::function<bool()>& cancelled = {});
 
 } // namespace troupe

@@ -12,6 +12,8 @@
 #include <caf/io/middleman_actor_impl.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <set>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -54,6 +56,8 @@ struct listeners::state {
   /// The socket to be opened next; set before the dialer is asked to publish it.
   unique_descriptor listener;
   std::uint16_t local_port = 0;
+  /// Set by `close`, in any thread: the dialer connects to nothing more.
+  std::atomic<bool> closing{false};
 };
 
 /// The dialer: CAF's middleman actor with connections and listeners of this project.
@@ -64,9 +68,12 @@ public:
 
 protected:
   caf::expected<caf::io::scribe_ptr> connect(const std::string& host, std::uint16_t port) override {
+    const error closed{errc::shutting_down, "this process closes its connections"};
+    if (state_->closing)
+      return to_caf(closed);
     auto connection = is_path(host) ? connect_to_path(host) : connect_to_host(host, port);
     if (!connection)
-      return to_caf(connection.error());
+      return to_caf(connection.error().code == errc::cancelled ? closed : connection.error());
     return caf::io::scribe_ptr(
         caf::make_counted<framed_connection>(backend(), std::move(*connection), state_->registry));
   }
@@ -93,30 +100,32 @@ private:
     const auto where = resolve_host(host, port);
     if (!where)
       return tl::unexpected<error>(where.error());
-    auto made = connect_to_any(*where, state_->connect_time);
+    const auto cancelled = [this] { return state_->closing.load(); };
+    auto made = connect_to_any(*where, state_->connect_time, cancelled);
     if (!made)
       return tl::unexpected<error>(made.error());
     const bool encrypted = state_->tls != nullptr;
     const auto patience = std::min<duration>(first_bytes_limit, state_->connect_time / 4);
     if (!encrypted)
-      if (auto checked = check_plain(*where, made->get(), patience); !checked)
+      if (auto checked = check_plain(*where, made->get(), patience, cancelled); !checked)
         return tl::unexpected<error>(checked.error());
     auto connection = peer_socket::to_node(*made, state_->tls.get());
     if (!connection)
       return fail(errc::internal, "OpenSSL cannot start a connection");
     if (encrypted)
-      if (auto checked = check_first_bytes(connection->descriptor(), true, patience); !checked) {
+      if (auto checked = check_first_bytes(connection->descriptor(), true, patience, cancelled); !checked) {
         ::close(connection->descriptor());
         return tl::unexpected<error>(checked.error());
       }
     return std::move(*connection);
   }
 
-  static result<void> check_plain(const std::vector<socket_address>& where, int socket, duration patience) {
-    if (auto checked = check_first_bytes(socket, false, patience); !checked || has_bytes(socket))
+  static result<void> check_plain(const std::vector<socket_address>& where, int socket, duration patience,
+                                  const std::function<bool()>& cancelled) {
+    if (auto checked = check_first_bytes(socket, false, patience, cancelled); !checked || has_bytes(socket))
       return checked;
     // A node may only be slow, so it has the rest of the time.
-    return check_silent_listener(where, patience);
+    return check_silent_listener(where, patience, cancelled);
   }
 
   static bool has_bytes(int socket) {
@@ -164,6 +173,9 @@ result<std::unique_ptr<listeners>> listeners::make(caf::actor_system& system, co
   if (!made)
     return tl::unexpected<error>(made.error());
   out->dialer_ = caf::actor_cast<caf::io::middleman_actor>(*made);
+  const auto ended = std::make_shared<std::promise<void>>();
+  out->dialer_ended_ = ended->get_future();
+  caf::actor_cast<caf::abstract_actor*>(out->dialer_)->attach_functor([ended] { ended->set_value(); });
   out->state_ = shared;
   return out;
 }
@@ -171,10 +183,18 @@ result<std::unique_ptr<listeners>> listeners::make(caf::actor_system& system, co
 listeners::~listeners() {
   if (!dialer_)
     return;
-  // It ignores all other exit reasons, as CAF's own actor does.
-  caf::anon_send_exit(dialer_, caf::exit_reason::kill);
+  close();
   state_->registry->close();
   local_to_ = nullptr;
+  // The callers of a dialer that ends later, with the actor system, may get no answer: its scheduler has stopped by
+  // then.
+  dialer_ended_.wait();
+}
+
+void listeners::close() {
+  state_->closing = true;
+  // It ignores all other exit reasons, as CAF's own actor does.
+  caf::anon_send_exit(dialer_, caf::exit_reason::kill);
 }
 
 namespace {

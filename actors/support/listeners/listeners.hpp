@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -60,8 +61,12 @@ public:
   static result<std::unique_ptr<listeners>> make(caf::actor_system& system, const listener_options& options);
   listeners(const listeners&) = delete;
   listeners& operator=(const listeners&) = delete;
-  /// Closes all listeners and removes socket files.
+  /// Closes all listeners, removes socket files, calls `close`, and waits until the dialer has ended. Not for actors.
   ~listeners();
+
+  /// Ends the dialer without waiting for it. All connect requests are answered: those in progress and those that wait
+  /// fail. Only a name that is being resolved delays the end. Any thread.
+  void close();
 
   /// Opens a Unix socket by which clients of this host, of this user or root, reach the reception. Errors: those of
   /// `local_listener::open`.
@@ -96,6 +101,8 @@ private:
   std::shared_ptr<io::handed_memory> handed_ = io::handed_memory::make();
   std::shared_ptr<state> state_;
   caf::io::middleman_actor dialer_;
+  /// Ready when the dialer has ended.
+  std::future<void> dialer_ended_;
   /// The port number under which CAF knows the Unix socket; and the last one that was tried.
   std::uint16_t local_port_ = 0;
   std::uint16_t last_local_port_ = 0;
