@@ -28,7 +28,7 @@ caf::actor_system::module* random_identity::make(caf::actor_system& system, caf:
 }
 
 void random_identity::init(caf::actor_system_config& config) {
-  caf::io::middleman::init(config);
+  closing_middleman::init(config);
   // CAF lets only its own middleman set the identity. The system object itself is not const.
   const_cast<caf::node_id&>(system().node()) = drawn();
 }

@@ -84,6 +84,24 @@ protected:
   }
 };
 
+/// Blocks its thread, for which the actor system waits, until the test lets it go.
+class blocked : public idle_actor::base {
+public:
+  blocked(caf::actor_config& config, std::shared_future<void> until)
+      : idle_actor::base(config), until_(std::move(until)) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {[this](caf::ok_atom) {
+      until_.wait();
+      quit();
+    }};
+  }
+
+private:
+  std::shared_future<void> until_;
+};
+
 /// Requests a connection, as a link that is shut down meanwhile: the actor system does not wait for the answer.
 class caller : public caf::event_based_actor {
 public:
@@ -164,6 +182,33 @@ TEST_CASE("an actor with a thread: its thread ends with it, although a handle to
   CHECK(has_ended(end));
   *kept = nullptr;
   REQUIRE(has_ended(end));
+}
+
+TEST_CASE("middleman: the broker is released although a message reaches it after its end", "[system_end]") {
+  ending_system system;
+  // The thread of the connections of the system.
+  std::promise<pid_t> number;
+  system->middleman().backend().post([&] { number.set_value(::gettid()); });
+  const auto thread = std::filesystem::path("/proc/self/task") / std::to_string(number.get_future().get());
+  // The system waits for this actor's thread after it has stopped the other one.
+  std::promise<void> goes_on;
+  caf::actor_config hidden;
+  hidden.flags |= caf::abstract_actor::is_hidden_flag;
+  auto holds = spawn_with_thread<blocked>(*system, hidden, thread_name("troupe-test"), "the thread of a test",
+                                          goes_on.get_future().share());
+  REQUIRE(holds.has_value());
+  caf::anon_send(*std::exchange(holds, fail(errc::not_found, "released")), caf::ok_atom_v);
+  auto broker =
+      caf::actor_cast<caf::strong_actor_ptr>(system->middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")));
+  const auto address = caf::actor_cast<caf::actor_addr>(broker);
+  const auto end = system.end();
+  REQUIRE(test::eventually([&] { return !std::filesystem::exists(thread); }));
+  // Like its own message about the next heartbeat: in its mailbox, it would keep its receiver for ever.
+  broker->enqueue(broker, caf::make_message_id(), caf::make_message(caf::ok_atom_v), nullptr);
+  broker = nullptr;
+  goes_on.set_value();
+  REQUIRE(has_ended(end));
+  CHECK(caf::actor_cast<caf::strong_actor_ptr>(address) == nullptr);
 }
 
 TEST_CASE("listeners: an actor system ends while a connection is in its handshake", "[system_end]") {
