@@ -1,5 +1,7 @@
 #include "tests/sim_main/sim_main.hpp"
 
+#include "tests/sim_main/asked_requests.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -15,10 +17,6 @@ namespace troupe::sim_main {
 namespace {
 
 constexpr std::uint64_t jobs_max = 256;
-
-/// Events "asked: NAME" must come with events "abandoned: NAME": the caller was gone before the answer.
-constexpr std::string_view asked = "asked: ";
-constexpr std::string_view abandoned = "abandoned: ";
 
 struct arguments {
   run_options run;
@@ -209,6 +207,16 @@ bool is_expected(std::string_view names, std::string_view property) {
 
 } // namespace
 
+std::vector<std::string> never_abandoned(const tally& counts) {
+  std::vector<std::string> out;
+  for (const auto& [name, n] : counts)
+    if (name.starts_with(asked_event))
+      if (auto request = name.substr(asked_event.size());
+          !counts.contains(std::string(abandoned_event).append(request)))
+        out.push_back(std::move(request));
+  return out;
+}
+
 int run(const program& what, std::span<const char* const> given) {
   arguments args;
   args.run.steps = what.default_steps;
@@ -247,11 +255,10 @@ int run(const program& what, std::span<const char* const> given) {
         std::printf("never happened: %.*s\n", static_cast<int>(name.size()), name.data());
       }
   if (args.coverage)
-    for (const auto& [name, n] : counts)
-      if (name.starts_with(asked) && !counts.contains(std::string(abandoned) + name.substr(asked.size()))) {
-        covered = false;
-        std::printf("no caller has left before the answer: %s\n", name.c_str() + asked.size());
-      }
+    for (const auto& name : never_abandoned(counts)) {
+      covered = false;
+      std::printf("no caller has left before the answer: %s\n", name.c_str());
+    }
   if (args.seeds > 1 && args.expect.empty())
     for (const auto& [name, n] : counts)
       std::printf("%12llu  %s\n", static_cast<unsigned long long>(n), name.c_str());

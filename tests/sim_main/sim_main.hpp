@@ -75,6 +75,9 @@ struct program {
   std::uint64_t failures_max = ~std::uint64_t{0};
 };
 
+/// The names of requests that `asked_requests` has counted, and none of which was abandoned.
+std::vector<std::string> never_abandoned(const tally& counts);
+
 /// Returns the exit code. 0: no property was broken, or an expected one was. 1: otherwise. 2: wrong usage.
 int run(const program& what, std::span<const char* const> arguments);
 

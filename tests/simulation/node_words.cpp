@@ -2,6 +2,18 @@
 
 namespace troupe::simulation {
 
+std::string name_of(const caf::actor_system& system, const caf::message& what) {
+  std::string out;
+  for (std::size_t i = 0; i < what.size(); ++i) {
+    const auto [number, type] = what.type(i);
+    auto name = system.types().portable_name(number, type);
+    if (const auto scope = name.rfind("::"); scope != std::string::npos)
+      name.erase(0, scope + 2);
+    out += (i > 0 ? " " : "") + name;
+  }
+  return out;
+}
+
 void trace_message(environment& world, std::string_view what, std::uint32_t whom, const caf::message& x) {
   if (world.verbose())
     world.trace(what, {whom}, std::to_string(whom) + ": " + caf::deep_to_string(x));

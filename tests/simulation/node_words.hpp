@@ -4,11 +4,15 @@
 #include "tests/simulation/tap.hpp"
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
-/// Handlers of a node's taps for messages of shards and allocators, for any kind of client.
+/// Names of messages, and handlers of a node's taps for those of shards and allocators, for any kind of client.
 
 namespace troupe::simulation {
+
+/// "reserve_request", or the types of all that it consists of.
+std::string name_of(const caf::actor_system& system, const caf::message& what);
 
 /// Into the trace; what it says goes to stdout only.
 void trace_message(environment& world, std::string_view what, std::uint32_t whom, const caf::message& x);

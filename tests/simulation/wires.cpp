@@ -1,5 +1,7 @@
 #include "tests/simulation/wires.hpp"
 
+#include "tests/simulation/node_words.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -49,19 +51,6 @@ bool is_repeatable(const caf::message& x) {
   return is_one_of<match_request, locate_request, reserve_request>(x);
 }
 
-/// "reserve_request", or the types of all that it consists of.
-std::string name_of(const caf::actor_system& system, const caf::message& what) {
-  std::string out;
-  for (std::size_t i = 0; i < what.size(); ++i) {
-    const auto [number, type] = what.type(i);
-    auto name = system.types().portable_name(number, type);
-    if (const auto scope = name.rfind("::"); scope != std::string::npos)
-      name.erase(0, scope + 2);
-    out += (i > 0 ? " " : "") + name;
-  }
-  return out;
-}
-
 constexpr ppm lost = 3'000;
 constexpr ppm doubled = 3'000;
 
@@ -76,7 +65,8 @@ bool is_rare(const caf::message& x) {
 } // namespace
 
 line::line(environment& world, process& client_side, process& node_side, line_watch& watch)
-    : world_(world), random_(world.random.fork()), watch_(watch) {
+    : world_(world), random_(world.random.fork()), watch_(watch),
+      requests_([&world](const std::string& name) { world.count(name); }) {
   ends_[client].in = &client_side;
   ends_[node].in = &node_side;
 }
@@ -166,23 +156,16 @@ void line::deliver(side there, const parcel& x) {
 
 void line::note(side there, const parcel& x) {
   if (there == node && x.id.is_request() && x.sender) {
-    auto name = name_of(ends_[node].in->system(), x.what);
-    world_.count("asked: " + name);
     if (world_.p.nemesis.cut && !world_.winding_down && is_rare(x.what) && random_.chance(left))
       world_.schedule.after(random_.skewed_time(duration(1), 4 * world_.p.network_delay), [self = shared_from_this()] {
         if (self->open_)
           self->world_.count("fault: cut line before an answer");
         self->cut();
       });
-    unanswered_[{x.sender->id(), x.id.request_id().integer_value()}] = std::move(name);
+    requests_.asked({x.sender->id(), x.id.request_id().integer_value()}, name_of(ends_[node].in->system(), x.what));
   }
   if (there == client && x.id.is_response())
-    unanswered_.erase({x.to->id(), x.id.request_id().integer_value()});
-}
-
-void line::abandon() {
-  for (const auto& [which, name] : std::exchange(unanswered_, {}))
-    world_.count("abandoned: " + name);
+    requests_.answered({x.to->id(), x.id.request_id().integer_value()});
 }
 
 void line::cut() {
@@ -191,7 +174,7 @@ void line::cut() {
   for (auto& x : ends_)
     x.parcels.clear();
   if (ends_[node].in != nullptr)
-    abandon();
+    requests_.abandon_all();
   for (const auto here : {client, node})
     if (ends_[here].in != nullptr)
       world_.schedule.after(world_.random.skewed_time(world_.p.notice_min, world_.p.notice_max),

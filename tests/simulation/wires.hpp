@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tests/sim_main/asked_requests.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/tap.hpp"
 
@@ -75,8 +76,6 @@ private:
 
   /// Notes a request that reaches the node, and an answer that reaches the client.
   void note(side there, const parcel& x);
-  /// The callers of all requests that the node has, and has not answered, are gone.
-  void abandon();
   void notice(side here);
   /// Handles of the sender's side become such of the receiver's.
   caf::message translate(side there, const caf::message& what);
@@ -89,8 +88,8 @@ private:
   std::array<end, 2> ends_;
   bool open_ = true;
   std::uint64_t carried_ = 0;
-  /// What the node was asked and has not answered: by the caller and the number of its request.
-  std::map<std::pair<caf::actor_id, std::uint64_t>, std::string> unanswered_;
+  /// What has reached the node, by the caller and the number of its request.
+  sim_main::asked_requests<std::pair<caf::actor_id, std::uint64_t>> requests_;
 };
 
 } // namespace troupe::simulation
