@@ -15,6 +15,10 @@ constexpr std::size_t workers_max = 4;
 constexpr auto longest_preparation = minutes(3);
 constexpr auto patience = minutes(10);
 
+constexpr std::string_view registers = "register";
+constexpr std::string_view unregisters = "unregister";
+constexpr std::string_view pings = "ping";
+
 } // namespace
 
 world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
@@ -59,6 +63,12 @@ void world::connect(worker& x) {
 }
 
 void world::disconnect(const worker& x) {
+  if (random_.one_in(4))
+    ping_at_the_end(x);
+  requests_.abandon_if([&](const auto& request) {
+    const auto sent = changes_.find(request.second);
+    return request.first == pings || (sent != changes_.end() && sent->second.name.first == x.client);
+  });
   after(random_.skewed_time(milliseconds(1), seconds(20)), [this, client = x.client] {
     if (has(defect::forget_the_disconnected))
       for (auto& [number, y] : made_)
@@ -66,6 +76,15 @@ void world::disconnect(const worker& x) {
           for (auto i = y.work; i > 0; --i)
             rules_.end_work(number, now_);
     rules_.client_disconnected(client, now_);
+    flush();
+  });
+}
+
+void world::ping_at_the_end(const worker& x) {
+  requests_.asked({pings, ++last_ping_}, pings);
+  after(duration::zero(), [this, name = instance_name(x.client, x.instance)] {
+    if (!has(defect::ping_always_true))
+      rules_.answer_ping(name);
     flush();
   });
 }
@@ -124,6 +143,7 @@ void world::enroll(worker& x, bool anew) {
   const auto number = rules_.enroll(std::move(wanted), now_);
   x.last_change = number;
   changes_[number] = {x.number, name, memory, memory, true, invalid, false, lanes_work_for(x.number)};
+  requests_.asked({registers, number}, registers);
   if (has(defect::answer_at_once))
     check_settled(number, false);
   flush();
@@ -136,6 +156,7 @@ void world::unregister(worker& x) {
   const auto number = rules_.unregister(name, notified(x), now_);
   x.last_change = number;
   changes_[number] = {x.number, name, nullptr, nullptr, false, false, false, lanes_work_for(x.number)};
+  requests_.asked({unregisters, number}, unregisters);
   flush();
 }
 
@@ -194,6 +215,8 @@ bool world::lanes_work_for(worker_number x) const {
 }
 
 void world::ping(worker& x) {
+  requests_.asked({pings, ++last_ping_}, pings);
+  requests_.answered({pings, last_ping_});
   const bool was_known = rules_.current({x.client, x.instance}) != 0;
   const bool answer = has(defect::ping_always_true) || rules_.answer_ping({x.client, x.instance});
   count(answer ? "ping true" : "ping false");
@@ -264,6 +287,7 @@ void world::check_settled(change_number number, bool accepted) {
   auto& y = changes_.at(number);
   if (std::exchange(y.settled, true))
     return broken("answers", "change " + std::to_string(number) + " is answered twice");
+  requests_.answered({y.registers ? registers : unregisters, number});
   count(accepted ? "accepted" : "rejected");
   if (y.under_work)
     count("waited for a lane");

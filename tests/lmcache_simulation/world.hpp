@@ -2,6 +2,7 @@
 
 #include "lmcache/server_rules.hpp"
 #include "tests/lmcache_simulation/defect.hpp"
+#include "tests/sim_main/asked_requests.hpp"
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -91,6 +93,8 @@ private:
   void connect(worker& x);
   /// The end of this connection is noticed some time later.
   void disconnect(const worker& x);
+  /// Pings and waits for no answer.
+  void ping_at_the_end(const worker& x);
   void reconnect(worker& x);
   void die(worker& x);
   void new_memory(worker& x);
@@ -126,6 +130,10 @@ private:
   server_rules rules_;
   std::map<worker_number, worker> workers_;
   std::map<change_number, change> changes_;
+  /// Registrations and unregistrations by their number, and pings.
+  sim_main::asked_requests<std::pair<std::string_view, std::uint64_t>> requests_{
+      [this](const std::string& name) { count(name); }};
+  std::uint64_t last_ping_ = 0;
   std::map<change_number, made> made_;
   worker_number last_worker_ = 0;
   client_number last_client_ = 0;

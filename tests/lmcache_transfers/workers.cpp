@@ -69,6 +69,7 @@ void world::rest_lost(const worker& x) {
 
 void world::reconnect(worker& x) {
   count("reconnected");
+  leave(x);
   // It continues its accesses to frames until it registers.
   after(random_.skewed_time(milliseconds(1), seconds(20)), [this, client = x.client] {
     std::erase_if(lost_, [client](const auto& y) { return y.first.first == client; });
@@ -84,6 +85,7 @@ void world::reconnect(worker& x) {
 
 void world::die(worker& x) {
   count("died");
+  leave(x);
   x.dead = true;
   after(random_.skewed_time(milliseconds(1), seconds(20)), [this, client = x.client, number = x.number] {
     std::erase_if(lost_, [client](const auto& y) { return y.first.first == client; });
@@ -94,6 +96,10 @@ void world::die(worker& x) {
       if (y.of == number && y.over)
         node_.rest(of);
   });
+}
+
+void world::leave(const worker& x) {
+  waited_for_.abandon_if([client = x.client](const auto* request) { return request->client == client; });
 }
 
 world::worker* world::pick() {
@@ -129,8 +135,8 @@ request_ptr world::ask(const worker& x, lmcache::incoming what) {
   what.client = x.client;
   const auto asked = std::make_shared<const lmcache::incoming>(std::move(what));
 
-  asked_[asked.get()] = {asked, false};
-  due_[asked.get()] = later(now_, lmcache::time_to_answer(*asked));
+  asked_[asked.get()] = {asked, later(now_, lmcache::time_to_answer(*asked))};
+  waited_for_.asked(asked.get(), lmcache::protocol::to_string(asked->what));
   // In the order of sending, because it is one connection.
   after(duration::zero(), [this, asked] { begin(asked); });
   return asked;
@@ -183,6 +189,7 @@ void world::prepare(worker& x, bool stores) {
       return;
     count("prepared twice");
     dropped_.insert(first.get());
+    waited_for_.abandoned(first.get());
     ask(*y, request);
   });
 }
@@ -245,8 +252,11 @@ void world::commit(worker_number who, const request_ptr& prepared, bool with_ten
   auto request = *prepared;
   request.what = prepared->what == operation::prepare_store ? operation::commit_store : operation::commit_retrieve;
   request.carries_tensors = with_tensors && !has(defect::seal_tensors);
-  const auto& x = workers_.at(who);
+  auto& x = workers_.at(who);
   ask(x, request);
+  // The request arrives all the same.
+  if (rarely(20))
+    return die(x);
   if (!rarely(10))
     return;
   count("committed twice");

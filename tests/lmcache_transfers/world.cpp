@@ -80,12 +80,13 @@ void world::begin(const request_ptr& x) {
 bool world::answer(const request_ptr& x, bool done) {
   if (!open_.close(x))
     return false;
-  auto& [kept, answered] = asked_.at(x.get());
-  if (std::exchange(answered, true))
+  waited_for_.answered(x.get());
+  auto& sent = asked_.at(x.get());
+  if (std::exchange(sent.answered, true))
     broken("answers", "a request is answered twice");
   count(std::string(lmcache::protocol::to_string(x->what)) + (done ? ": yes" : ": no"));
   // Retrieves are answered when nothing is written any more.
-  if (x->what != operation::retrieve && now_ > later(due_.at(x.get()), seconds(3)))
+  if (x->what != operation::retrieve && now_ > later(sent.due, seconds(3)))
     broken("answers", std::string(lmcache::protocol::to_string(x->what)) + " is answered too late");
   auto& y = workers_.at(static_cast<worker_number>(*x->instance));
 
@@ -151,8 +152,8 @@ void world::tick() {
   }
   if (has(defect::answer_while_writing))
     for (const auto& [number, x] : asked_)
-      if (!x.second && due_.at(number) <= now_)
-        answer(x.first, false);
+      if (!x.answered && x.due <= now_)
+        answer(x.what, false);
   rules_.tick(now_);
   for (auto& [of, x] : made_)
     if (!x.over) {
@@ -388,8 +389,8 @@ void world::finish() {
 
 void world::check_in_the_end() {
   for (const auto& [number, x] : asked_)
-    if (!x.second)
-      broken("answers", std::string(lmcache::protocol::to_string(x.first->what)) + " is not answered");
+    if (!x.answered)
+      broken("answers", std::string(lmcache::protocol::to_string(x.what->what)) + " is not answered");
   if (transfers_.jobs() > 0)
     broken("left", "a store or retrieve is left");
   if (stopped_ && !rules_.drained())

@@ -7,6 +7,7 @@
 #include "lmcache/transfer_rules.hpp"
 #include "tests/lmcache_transfers/defect.hpp"
 #include "tests/lmcache_transfers/node_model.hpp"
+#include "tests/sim_main/asked_requests.hpp"
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
@@ -75,6 +76,11 @@ private:
     bool rests = false;
     timestamp busy_until{};
   };
+  struct sent_request {
+    request_ptr what;
+    timestamp due{};
+    bool answered = false;
+  };
   /// An order that was not answered.
   struct open_order {
     change_number of = 0;
@@ -113,6 +119,8 @@ private:
   void commit(worker_number who, const request_ptr& prepared, bool with_tensors);
   request_ptr make_request(const worker& x, operation what, std::uint64_t document, std::uint32_t chunks);
   request_ptr ask(const worker& x, lmcache::incoming what);
+  /// The connection of the worker ends, and with it what waits for answers on it.
+  void leave(const worker& x);
   worker* pick();
   worker* alive(worker_number who, std::uint64_t life);
 
@@ -191,9 +199,9 @@ private:
   };
   std::map<lmcache::instance_name, lost_frames> lost_;
   std::map<lmcache::order_number, open_order> orders_;
-  /// Every request that a worker has sent, and whether it was answered.
-  std::map<const lmcache::incoming*, std::pair<request_ptr, bool>> asked_;
-  std::map<const lmcache::incoming*, timestamp> due_;
+  /// Every request that a worker has sent.
+  std::map<const lmcache::incoming*, sent_request> asked_;
+  sim_main::asked_requests<const lmcache::incoming*> waited_for_{[this](const std::string& name) { count(name); }};
   /// Stores that a worker has abandoned by repeating them.
   std::set<const lmcache::incoming*> dropped_;
   /// The meaning of each key.
