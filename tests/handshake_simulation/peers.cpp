@@ -36,11 +36,24 @@ void world::end_engine(std::size_t which, bool gracefully) {
     return;
   count(gracefully ? "engine withdrawn" : "engine crashed");
   x.lives = false;
-  ++x.life;
+  requests_.abandon_if([which](const auto& request) { return request.first == std::pair(waiter::engine, which); });
+  // It does not wait for the answer.
   if (gracefully)
-    carry(clients_.size() + which, [this, what = handshake_withdraw_request{x.name, x.incarnation}] {
+    carry(clients_.size() + which, [this, which, life = x.life, request = ++last_request_,
+                                    what = handshake_withdraw_request{x.name, x.incarnation}] {
+      reaches(which, life, request, "withdraw");
       withdraw(what, [](const handshake_reply&) {});
     });
+  ++x.life;
+}
+
+void world::reaches(std::size_t which, std::uint64_t life, number request, std::string_view name) {
+  if (!directory_.state)
+    return;
+  const call made(std::pair(waiter::engine, which), request);
+  note_request(made, name);
+  if (life != engines_[which].life)
+    requests_.abandoned(made);
 }
 
 void world::live(std::size_t which, std::uint64_t life) {
@@ -53,9 +66,12 @@ void world::live(std::size_t which, std::uint64_t life) {
       publish_rank(which, life, rank);
   if (x.published.size() == x.sizes.count() && later(x.beat_at, beat) <= now_) {
     x.beat_at = now_;
-    carry(side, [this, which, side, life, what = handshake_heartbeat_request{x.name, x.incarnation, {}}] {
-      heartbeat(what, [this, which, side, life](const handshake_reply& reply) {
-        carry(side, [this, which, life, code = static_cast<errc>(reply.code), complete = reply.complete] {
+    const auto request = ++last_request_;
+    carry(side, [this, which, side, life, request, what = handshake_heartbeat_request{x.name, x.incarnation, {}}] {
+      reaches(which, life, request, "heartbeat");
+      heartbeat(what, [this, which, side, life, request](const handshake_reply& reply) {
+        carry(side, [this, which, life, request, code = static_cast<errc>(reply.code), complete = reply.complete] {
+          requests_.answered({{waiter::engine, which}, request});
           auto& e = engines_[which];
           if (life != e.life)
             return;
@@ -83,9 +99,12 @@ void world::publish_rank(std::size_t which, std::uint64_t life, const handshake_
   what.sizes = x.sizes;
   what.compat = x.compat;
   what.payload = payload_of(x.name, x.incarnation, rank);
-  carry(side, [this, which, side, life, rank, length = what.payload.size(), what = std::move(what)] {
-    publish(what, [this, which, side, life, rank, length](const handshake_reply& reply) {
-      carry(side, [this, which, life, rank, length, code = static_cast<errc>(reply.code)] {
+  const auto request = ++last_request_;
+  carry(side, [this, which, side, life, rank, request, length = what.payload.size(), what = std::move(what)] {
+    reaches(which, life, request, "publish");
+    publish(what, [this, which, side, life, rank, request, length](const handshake_reply& reply) {
+      carry(side, [this, which, life, rank, request, length, code = static_cast<errc>(reply.code)] {
+        requests_.answered({{waiter::engine, which}, request});
         auto& e = engines_[which];
         if (life != e.life)
           return;
@@ -170,9 +189,11 @@ void world::settle(std::size_t who) {
     if (std::ranges::none_of(c.open, same))
       c.flying.erase({engines_[what.engine].name, what.ranks});
   }
-  for (const auto gone : c.state->take_abandoned())
+  for (const auto gone : c.state->take_abandoned()) {
+    requests_.abandoned({{waiter::fetcher, who}, gone});
     for (auto& [place, flying] : c.flying)
       flying.erase(gone);
+  }
   for (const auto& order : c.state->take_orders())
     for (int times = has(defect::fetch_twice) ? 2 : 1; times > 0; --times)
       send(who, order);
@@ -196,6 +217,7 @@ void world::send(std::size_t who, const handshake::client_state::fetch_order& or
     broken("single flight", "a client has two fetches of " + order.what.engine + " under way");
   flying.emplace(order.fetch, order.deadline);
   const auto answered = [this, who, place, fetch = order.fetch](const handshake_fetch_reply& reply) {
+    requests_.answered({{waiter::fetcher, who}, fetch});
     auto& x = clients_[who];
     if (const auto flights = x.flying.find(place); flights != x.flying.end())
       flights->second.erase(fetch);
@@ -210,8 +232,9 @@ void world::send(std::size_t who, const handshake::client_state::fetch_order& or
     });
     return;
   }
-  carry(who, [this, who, answered, connection = c.connection, what = order.what] {
+  carry(who, [this, who, answered, connection = c.connection, id = order.fetch, what = order.what] {
     serve_behind(connection, [&] {
+      note_request({{waiter::fetcher, who}, id}, "fetch");
       fetch(what, [this, who, answered](const handshake_fetch_reply& reply) {
         carry(who, [answered, reply] { answered(reply); });
       });
@@ -226,6 +249,8 @@ void world::keep_way(std::size_t who) {
   const auto order = c.state->take_watch_order();
   if (!order)
     return;
+  // It has waited for an earlier one in vain.
+  requests_.abandon_if([who](const auto& request) { return request.first == std::pair(waiter::watcher, who); });
   const bool is_connection = order->what == handshake::watch_state::step::open;
   if (is_connection && !(has(defect::keep_the_connection) && c.connection != 0))
     open_connection(who, order->id);
@@ -249,7 +274,9 @@ void world::open_connection(std::size_t who, number order) {
 void world::ask_for_watch(std::size_t who, number order) {
   carry(who, [this, who, order, connection = clients_[who].connection] {
     serve_behind(connection, [this, who, order] {
+      note_request({{waiter::watcher, who}, order}, "watch");
       carry(who, [this, who, order, begun = watch(who)] {
+        requests_.answered({{waiter::watcher, who}, order});
         count(begun ? "watch asked for" : "watch refused");
         clients_[who].state->watched(order, begun, now_);
         settle(who);

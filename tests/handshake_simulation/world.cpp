@@ -177,6 +177,11 @@ void world::serve_behind(std::uint64_t connection, action f) {
     count("no directory");
 }
 
+void world::note_request(const call& which, std::string_view name) {
+  if (reached_.insert(which).second)
+    requests_.asked(which, name);
+}
+
 void world::settle() {
   auto& state = *directory_.state;
   if (auto changes = state.take_changes(); !changes.empty()) {

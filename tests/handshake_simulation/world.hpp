@@ -3,6 +3,7 @@
 #include "handshake/client_state.hpp"
 #include "handshake/directory_state.hpp"
 #include "tests/handshake_simulation/defect.hpp"
+#include "tests/sim_main/asked_requests.hpp"
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
@@ -131,6 +132,10 @@ private:
     std::map<incarnation_number, timestamp> alive_at;
   };
 
+  /// What waits for an answer of the directory, with its number, and the number of the request there.
+  enum class waiter : std::uint8_t { engine, fetcher, watcher };
+  using call = std::pair<std::pair<waiter, std::size_t>, number>;
+
   struct asked {
     std::size_t engine = 0;
     handshake::wanted_ranks ranks;
@@ -175,6 +180,7 @@ private:
   void serve(action f);
   /// Like the actor behind a listener: it exists for one life of the directory.
   void serve_behind(std::uint64_t connection, action f);
+  void note_request(const call& which, std::string_view name);
   void settle();
   void wake_directory();
   void answer_change(const handshake_reply& reply, std::function<void(handshake_reply)> then);
@@ -198,6 +204,9 @@ private:
   void end_engine(std::size_t which, bool gracefully);
   void live(std::size_t which, std::uint64_t life);
   void publish_rank(std::size_t which, std::uint64_t life, const handshake_rank& rank);
+
+  /// The request of an engine reaches the directory, which may not be there.
+  void reaches(std::size_t which, std::uint64_t life, number request, std::string_view name);
 
   // clients
   handshake::wanted_ranks some_ranks();
@@ -229,6 +238,10 @@ private:
   std::vector<engine> engines_;
   std::vector<client> clients_;
   std::set<std::size_t> cut_off_;
+  sim_main::asked_requests<call> requests_{[this](const std::string& name) { count(name); }};
+  /// Those that have reached the directory: some do so twice.
+  std::set<call> reached_;
+  number last_request_ = 0;
   bool is_calm_ = false;
   outcome out_;
 };
