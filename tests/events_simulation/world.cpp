@@ -89,6 +89,7 @@ void world::restart() {
   // Requests for missed batches are lost with the node, and made again.
   for (auto& x : listeners_)
     x.state.disconnect();
+  requests_.forget_all();
 }
 
 key_digest world::key_of(key_number n) const {
@@ -306,6 +307,7 @@ void world::send_requests(std::size_t which) {
     if (!hub_->request(std::to_string(which), *s.wanted + x.hidden[topic], topic, now_))
       return count("refused");
     count("requested");
+    requests_.asked(which, "missed batches");
     s.requested = true;
     s.wanted.reset();
     return;
@@ -315,6 +317,7 @@ void world::send_requests(std::size_t which) {
 void world::replayed(std::size_t which, const events::hub::reply& reply) {
   auto& x = listeners_[which];
   if (reply.end) {
+    requests_.answered(which);
     for (auto& [topic, s] : x.state.streams)
       if (s.requested)
         x.state.end_of_replay(topic);
@@ -470,10 +473,13 @@ void world::step() {
   else if (what < 70)
     tick();
   else if (what < 72) {
-    auto& x = listeners_[random_.below(listeners_.size())];
+    const auto which = random_.below(listeners_.size());
+    auto& x = listeners_[which];
     x.connected = !x.connected;
-    if (!x.connected)
+    if (!x.connected) {
       x.state.disconnect();
+      requests_.abandoned(which);
+    }
   } else if (what == 72 && random_.one_in(3))
     restart();
   else if (what == 73)

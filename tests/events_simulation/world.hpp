@@ -4,6 +4,7 @@
 #include "events/hub.hpp"
 #include "tests/events_simulation/defect.hpp"
 #include "tests/events_simulation/subscriber.hpp"
+#include "tests/sim_main/asked_requests.hpp"
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
@@ -102,6 +103,8 @@ private:
   std::shared_ptr<events::feed> feed_;
   std::unique_ptr<events::hub> hub_;
   std::vector<listener> listeners_;
+  /// Requests for missed batches, by subscriber.
+  sim_main::asked_requests<std::size_t> requests_{[this](const std::string& name) { count(name); }};
   /// What engines have described, and the shards have.
   std::set<std::pair<std::size_t, key_number>> ledger_;
   bool overflowed_ = false;
