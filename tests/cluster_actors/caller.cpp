@@ -16,7 +16,9 @@ constexpr duration slack = milliseconds(300);
 
 } // namespace
 
-caller::caller(host& home) : home_(home), world_(home.world()), random_(world_.random.fork()) {
+caller::caller(host& home)
+    : home_(home), world_(home.world()), random_(world_.random.fork()),
+      waited_for_([this](const std::string& name) { world_.env.count(name); }) {
   for (const auto& ns : world_.p.namespaces)
     namespaces_.push_back(ns.id());
 }
@@ -38,6 +40,15 @@ void caller::forget() {
     static_cast<simulation::asker*>(asker_->get())->forget();
   asker_ = nullptr;
   open_.clear();
+  waited_for_.forget_all();
+}
+
+void caller::leave() {
+  world_.env.count("caller ended");
+  static_cast<simulation::asker*>(asker_->get())->end();
+  open_.clear();
+  waited_for_.abandon_all();
+  start();
 }
 
 template <class Reply>
@@ -47,11 +58,13 @@ void caller::ask(const char* what, duration limit, caf::message request,
   const auto now = world_.now();
   open_[number] = {what, now, now + limit + slack, home_.in()->paused_in_all()};
   world_.env.count(std::string("request: ") + what);
+  waited_for_.asked(number, what);
   if (world_.has(defect::lose_requests) && random_.one_in(20))
     return;
   static_cast<simulation::asker*>(asker_->get())
       ->ask(caf::actor_cast<caf::strong_actor_ptr>(home_.actor()), std::move(request),
             [this, number, then = std::move(then)](const caf::message& answer) {
+              waited_for_.answered(number);
               if (open_.erase(number) > 0)
                 then(simulation::answer_as<Reply>(answer));
             });
@@ -78,6 +91,8 @@ void caller::save(const namespace_id& ns, const std::vector<key_digest>& keys) {
 void caller::work() {
   if (!home_.runs() || home_.is_leaving() || home_.in()->paused())
     return;
+  if (random_.one_in(40))
+    leave();
   const auto chain = random_.number(0, world_.p.chains - 1);
   switch (random_.below(10)) {
   case 0:
@@ -204,6 +219,8 @@ void caller::ask_for_stats(std::function<void(const cluster_stats&)> then) {
                        if (reply)
                          then(*reply);
                      });
+  if (!world_.env.winding_down && random_.one_in(200))
+    leave();
 }
 
 } // namespace troupe::cluster_actors

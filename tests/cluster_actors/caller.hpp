@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tests/cluster_actors/host.hpp"
+#include "tests/sim_main/asked_requests.hpp"
 #include "tests/simulation/tap.hpp"
 
 #include <cstdint>
@@ -44,6 +45,8 @@ private:
 
   template <class Reply>
   void ask(const char* what, duration limit, caf::message request, std::function<void(const result<Reply>&)> then);
+  /// Ends and waits for nothing any more; another one takes its place.
+  void leave();
   void fetch_prefix();
   void search();
   void on_search(const search_peers_request& wanted, const search_peers_reply& found, duration left);
@@ -56,6 +59,7 @@ private:
   std::vector<namespace_id> namespaces_;
   caf::strong_actor_ptr asker_;
   std::map<std::uint64_t, open_request> open_;
+  sim_main::asked_requests<std::uint64_t> waited_for_;
   std::uint64_t last_ = 0;
 };
 

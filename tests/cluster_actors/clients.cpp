@@ -63,7 +63,7 @@ void session_client::on_lookup(const simulation::passing& x) {
     return home_.later(world.delay(), [x] { answer(x, to_caf(error{errc::busy, "too many lookups"})); });
   }
   home_.ask<lookup_result>(
-      to_, [owner = owner_, work](host& there) { return there.look_up(owner, work); },
+      to_, "lookup", [owner = owner_, work](host& there) { return there.look_up(owner, work); },
       [x](const result<lookup_result>& found) {
         if (found)
           answer(x, *found);
@@ -110,7 +110,7 @@ void session_client::on_shard(const simulation::passing& x) {
   if (!world.env.winding_down && world.random.one_in(10))
     return world.env.count("fault: silent shard");
   home_.ask<reuse_reply>(
-      to_, [owner = owner_](host& there) { return there.learned(owner); },
+      to_, "reuse", [owner = owner_](host& there) { return there.learned(owner); },
       [x](const result<reuse_reply>& reply) {
         if (reply)
           answer(x, *reply);
@@ -141,8 +141,11 @@ void session_client::on_load(rank_number rank, const simulation::passing& x) {
   });
   const auto keys = load.work.keys.items;
   loads_.emplace(number, std::move(load));
+  // Nothing comes of it until its time has passed.
+  if (!world.env.winding_down && world.random.one_in(200))
+    return world.env.count("fault: load stalled");
   home_.ask<std::vector<page_bytes>>(
-      to_, [owner = owner_, rank, keys](host& there) { return there.read(owner, rank, keys); },
+      to_, "load", [owner = owner_, rank, keys](host& there) { return there.read(owner, rank, keys); },
       [self, number](const result<std::vector<page_bytes>>& read) { self->on_read(number, read); });
 }
 
@@ -260,7 +263,7 @@ void session_client::attach_later() {
       return;
     const auto connection = home.world().connection(home.number(), self->to_);
     home.ask<attached>(
-        self->to_,
+        self->to_, "attach",
         [from = home.number(), run = home.run(), connection, ns = self->ns_, in = home.of_cluster()](host& there) {
           return there.attach(from, run, connection, ns, in);
         },

@@ -2,6 +2,7 @@
 
 #include "base/namespace_spec.hpp"
 #include "tests/cluster_actors/defect.hpp"
+#include "tests/sim_main/asked_requests.hpp"
 #include "tests/simulation/environment.hpp"
 
 #include <cstddef>
@@ -86,6 +87,9 @@ public:
   simulation::environment env;
   simulation::random_source random;
   const parameters p;
+  /// What has reached a host from another one, by the number of that one and of its call.
+  sim_main::asked_requests<std::pair<std::size_t, std::uint64_t>> requests{
+      [this](const std::string& name) { env.count(name); }};
   std::vector<std::unique_ptr<host>> hosts;
 
 private:

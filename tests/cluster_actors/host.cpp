@@ -135,6 +135,7 @@ void host::kill() {
   stubs_.clear();
   planned_.clear();
   calls_.clear();
+  world_.requests.abandon_if([this](const auto& x) { return x.first == number_; });
   actor_ = nullptr;
   in_.reset();
   network_.reset();
@@ -314,6 +315,7 @@ host::open_call(std::size_t to, std::function<void(const void*)> answered, std::
 }
 
 void host::end_call(std::uint64_t number, const void* answer) {
+  world_.requests.answered({number_, number});
   if (const auto call = calls_.extract(number); !call.empty())
     call.mapped().answered(answer);
 }
@@ -337,9 +339,11 @@ void host::notice_loss(std::size_t of, std::uint64_t connection) {
   for (const auto& [number, x] : calls_)
     if (x.to == of && x.connection <= connection)
       lost.push_back(number);
-  for (const auto number : lost)
+  for (const auto number : lost) {
+    world_.requests.abandoned({number_, number});
     if (const auto call = calls_.extract(number); !call.empty())
       call.mapped().failed({errc::unreachable, "the connection has ended"});
+  }
   network_->connection_lost(of, connection);
 }
 

@@ -86,21 +86,26 @@ public:
   // -- time and messages of this run
   void later(duration time, std::function<void()> what);
   /// Runs `there` at another host, and `then` here with what it has returned, or with `unreachable` when the loss of
-  /// the connection is noticed.
+  /// the connection is noticed. `name`: of the request, for the counts of the world.
   template <class T>
-  void ask(std::size_t to, std::function<result<T>(host&)> there, std::function<void(const result<T>&)> then) {
+  void ask(std::size_t to, const char* name, std::function<result<T>(host&)> there,
+           std::function<void(const result<T>&)> then) {
     const auto call = open_call(
         to, [then](const void* answer) { then(*static_cast<const result<T>*>(answer)); },
         [then](const error& why) { then(tl::unexpected<error>(why)); });
     if (!call)
       return;
-    world_.send(number_, to, call->second,
-                [&world = world_, to, from = number_, of = run_, call = *call, there = std::move(there)](host& x) {
-                  world.send(to, from, call.second, [of, id = call.first, answer = there(x)](host& asked) {
-                    if (asked.run() == of)
-                      asked.end_call(id, &answer);
-                  });
-                });
+    world_.send(
+        number_, to, call->second,
+        [&world = world_, to, name, from = number_, of = run_, call = *call, there = std::move(there)](host& x) {
+          world.requests.asked({from, call.first}, name);
+          if (world.hosts[from]->run() != of)
+            world.requests.abandoned({from, call.first});
+          world.send(to, from, call.second, [of, id = call.first, answer = there(x)](host& asked) {
+            if (asked.run() == of)
+              asked.end_call(id, &answer);
+          });
+        });
   }
   /// A message that is not answered.
   void tell(std::size_t to, std::function<void(host&)> what);

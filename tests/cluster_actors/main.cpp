@@ -22,10 +22,12 @@ int main(int argc, char** argv) {
     what.defects.push_back(name);
   what.must_happen = [] {
     return std::vector<std::string_view>{"attached",
+                                         "caller ended",
                                          "client closed",
                                          "dialer used again",
                                          "evicted",
                                          "fault: connection lost",
+                                         "fault: load stalled",
                                          "fault: lookup refused",
                                          "fault: name not resolved",
                                          "fault: namespace removed",

@@ -144,7 +144,7 @@ void network::on_hello(std::size_t to, std::uint64_t connection, const simulatio
   if (world.connection(home_.number(), to) != connection)
     return; // lost, which is not noticed yet
   home_.ask<cluster_welcome>(
-      to, [hello](host& there) { return there.meet(hello); },
+      to, "hello", [hello](host& there) { return there.meet(hello); },
       [x](const result<cluster_welcome>& welcome) {
         if (welcome)
           answer(x, *welcome);
@@ -259,7 +259,7 @@ void network::open_session(const cluster::client_order& order, const opened& the
   }
   const auto connection = world.connection(home_.number(), *to);
   home_.ask<attached>(
-      *to,
+      *to, "attach",
       [from = home_.number(), run = home_.run(), connection, ns, in = order.where.cluster](host& there) {
         return there.attach(from, run, connection, ns, in);
       },

@@ -91,6 +91,11 @@ void asker::enqueue(caf::mailbox_element_ptr element, caf::execution_unit*) {
   node.mapped()(answer);
 }
 
+void asker::end() {
+  forget();
+  cleanup(caf::make_error(caf::exit_reason::user_shutdown), nullptr);
+}
+
 void asker::ask(const caf::strong_actor_ptr& to, caf::message what, then done) {
   const auto id = caf::message_id(++last_).with_category(caf::message_id::normal_message_category);
   waiting_.emplace(id.response_id().integer_value(), std::move(done));

@@ -78,6 +78,8 @@ public:
 
   void ask(const caf::strong_actor_ptr& to, caf::message what, then done);
   void forget() { waiting_.clear(); }
+  /// Ends, so that its monitors are notified: answers are not taken any more.
+  void end();
 
   static caf::strong_actor_ptr make(caf::actor_system& system);
 
