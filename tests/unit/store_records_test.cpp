@@ -1,4 +1,5 @@
 #include "store/records.hpp"
+#include "store/handshake_records.hpp"
 #include "store/write_batch.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store_support.hpp"
