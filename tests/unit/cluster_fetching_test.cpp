@@ -73,7 +73,7 @@ struct harness {
 
 } // namespace
 
-TEST_CASE("a dead node is fetched from only where no live node has as much", "[cluster]") {
+TEST_CASE("fetching: a dead node is fetched from only where no live node has as much", "[cluster]") {
   harness d({0, 1, 900});
   auto how = d.options();
   how.first_dead = 900;

@@ -82,7 +82,7 @@ TEST_CASE("connections of subscribers: one that sends too much may not stay, and
   CHECK(x.staying().at(0).cookie == 205);
 }
 
-TEST_CASE("A publisher closes connections that send too much, and serves the others", "[events]") {
+TEST_CASE("events publisher: a publisher closes connections that send too much, and serves the others", "[events]") {
   const auto how = on_free_ports();
   auto opened = publisher::open(how);
   REQUIRE(opened);
@@ -118,7 +118,8 @@ TEST_CASE("A publisher closes connections that send too much, and serves the oth
   (*opened)->stop();
 }
 
-TEST_CASE("A publisher counts the subscribers that are there, and no connection that was none", "[events]") {
+TEST_CASE("events publisher: a publisher counts the subscribers that are there, and no connection that was none",
+          "[events]") {
   const auto how = on_free_ports();
   auto opened = publisher::open(how);
   REQUIRE(opened);
@@ -145,7 +146,7 @@ TEST_CASE("A publisher counts the subscribers that are there, and no connection 
   (*opened)->stop();
 }
 
-TEST_CASE("A publisher binds its Unix sockets again when their files are gone", "[events]") {
+TEST_CASE("events publisher: a publisher binds its Unix sockets again when their files are gone", "[events]") {
   const test::scratch_directory directory;
   auto how = on_free_ports();
   const auto events = directory.path() / "events";
@@ -195,7 +196,7 @@ TEST_CASE("A publisher binds its Unix sockets again when their files are gone", 
   (*opened)->stop();
 }
 
-TEST_CASE("A publisher closes connections beyond its limit", "[events]") {
+TEST_CASE("events publisher: a publisher closes connections beyond its limit", "[events]") {
   const auto how = on_free_ports();
   auto opened = publisher::open(how);
   REQUIRE(opened);

@@ -43,7 +43,7 @@ void make_ready(const arena_pool& pool) {
 
 } // namespace
 
-TEST_CASE("each extent is assigned once until none is left", "[io][arena]") {
+TEST_CASE("arena pool: each extent is assigned once until none is left", "[io][arena]") {
   const auto memory = memory_of(4);
   arena_pool pool(memory, 1);
   make_ready(pool);
@@ -65,7 +65,7 @@ TEST_CASE("each extent is assigned once until none is left", "[io][arena]") {
   CHECK(missing(none.error().text, {"4 extents"}) == "");
 }
 
-TEST_CASE("the most recently returned extent is assigned before a fresh one", "[io][arena]") {
+TEST_CASE("arena pool: the most recently returned extent is assigned before a fresh one", "[io][arena]") {
   arena_pool pool(memory_of(4), 1);
   make_ready(pool);
   for (int i = 0; i < 3; ++i)
@@ -80,7 +80,7 @@ TEST_CASE("the most recently returned extent is assigned before a fresh one", "[
   CHECK(pool.counts() == extent_counts{4, 4, 4, 0});
 }
 
-TEST_CASE("a preferred NUMA node is served first, and then the others", "[io][arena]") {
+TEST_CASE("arena pool: a preferred NUMA node is served first, and then the others", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   if (usable.empty()) {
     WARN("skipped: the kernel tells of no NUMA nodes");
@@ -104,7 +104,7 @@ TEST_CASE("a preferred NUMA node is served first, and then the others", "[io][ar
   CHECK(pool.lend(numa_nodes_max)->number == 3);
 }
 
-TEST_CASE("only assigned extents are returned, and once", "[io][arena]") {
+TEST_CASE("arena pool: only assigned extents are returned, and once", "[io][arena]") {
   arena_pool pool(memory_of(2), 1);
   CHECK_FALSE(pool.take_back(0));
   CHECK_FALSE(pool.take_back(2));
@@ -115,7 +115,7 @@ TEST_CASE("only assigned extents are returned, and once", "[io][arena]") {
   CHECK(pool.available() == 2);
 }
 
-TEST_CASE("an extent for which the host has no memory is retried later", "[io][arena]") {
+TEST_CASE("arena pool: an extent for which the host has no memory is retried later", "[io][arena]") {
   std::ifstream info("/proc/meminfo");
   std::string word;
   std::uint64_t kilobytes = 0;
@@ -131,7 +131,7 @@ TEST_CASE("an extent for which the host has no memory is retried later", "[io][a
   CHECK(pool.counts() == extent_counts{1, 0, 0, 1});
 }
 
-TEST_CASE("a pool reports why the host provides no memory until it does", "[io][arena]") {
+TEST_CASE("arena pool: a pool reports why the host provides no memory until it does", "[io][arena]") {
   std::atomic<bool> gives{false};
   arena_options wanted{4 * 8192, 8192, huge_page_choice::off};
   wanted.kernel.populate = [&](std::span<std::byte> bytes, int file, std::uint64_t offset) {
@@ -149,7 +149,7 @@ TEST_CASE("a pool reports why the host provides no memory until it does", "[io][
   CHECK(pool.lend());
 }
 
-TEST_CASE("concurrent threads get each extent of host memory once", "[io][arena]") {
+TEST_CASE("arena pool: concurrent threads get each extent of host memory once", "[io][arena]") {
   const auto memory = memory_of(64, 4096);
   arena_pool pool(memory, GENERATE(0U, 1U, 4U));
   for (std::uint32_t i = 0; i < 64; ++i) {
@@ -165,12 +165,12 @@ TEST_CASE("concurrent threads get each extent of host memory once", "[io][arena]
     CHECK(memory->bytes()[i * 4096] == std::byte{1});
 }
 
-TEST_CASE("a pool is destroyed while the host still provides memory", "[io][arena]") {
+TEST_CASE("arena pool: a pool is destroyed while the host still provides memory", "[io][arena]") {
   for (int i = 0; i < 20; ++i)
     arena_pool(memory_of(64, mebibyte), 2);
 }
 
-TEST_CASE("a client finds the arena by the information from the pool", "[io][arena]") {
+TEST_CASE("arena pool: a client finds the arena by the information from the pool", "[io][arena]") {
   arena_pool pool(memory_of(4));
   const auto assigned = lend(pool);
   REQUIRE(assigned);
@@ -183,7 +183,7 @@ TEST_CASE("a client finds the arena by the information from the pool", "[io][are
   CHECK(assigned->bytes.front() == std::byte{7});
 }
 
-TEST_CASE("no two threads own an extent at once", "[io][arena]") {
+TEST_CASE("arena pool: no two threads own an extent at once", "[io][arena]") {
   constexpr int holders = 4;
   constexpr std::uint32_t extents = 3;
   arena_pool pool(memory_of(extents, 4096));
@@ -217,7 +217,7 @@ TEST_CASE("no two threads own an extent at once", "[io][arena]") {
   CHECK(pool.counts().ready <= extents);
 }
 
-TEST_CASE("extents are as large as possible with sixteen in an arena", "[io][arena]") {
+TEST_CASE("arena pool: extents are as large as possible with sixteen in an arena", "[io][arena]") {
   const auto of = [](std::uint64_t arena_bytes, std::uint64_t slot_bytes = 4096) {
     return extent_bytes_for(arena_bytes, slot_bytes).value();
   };
@@ -230,7 +230,7 @@ TEST_CASE("extents are as large as possible with sixteen in an arena", "[io][are
   CHECK(of(4 * mebibyte, 0) == 2 * mebibyte);
 }
 
-TEST_CASE("the largest slot fits into an extent of whole huge pages", "[io][arena]") {
+TEST_CASE("arena pool: the largest slot fits into an extent of whole huge pages", "[io][arena]") {
   const auto of = [](std::uint64_t arena_bytes, std::uint64_t slot_bytes) {
     return extent_bytes_for(arena_bytes, slot_bytes).value();
   };
@@ -240,7 +240,7 @@ TEST_CASE("the largest slot fits into an extent of whole huge pages", "[io][aren
   CHECK(of(1024 * mebibyte, 70 * mebibyte + 1) == 72 * mebibyte);
 }
 
-TEST_CASE("an arena with fewer than two extents is an error that names the key", "[io][arena]") {
+TEST_CASE("arena pool: an arena with fewer than two extents is an error that names the key", "[io][arena]") {
   for (const auto& [bytes, slot] : {std::pair{4 * mebibyte - 1, std::uint64_t{4096}}, std::pair{mebibyte, mebibyte},
                                     std::pair{32 * mebibyte, 16 * mebibyte + 1}, std::pair{mebibyte, ~std::uint64_t{0}},
                                     std::pair{std::uint64_t{0}, std::uint64_t{0}}}) {
