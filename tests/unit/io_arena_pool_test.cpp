@@ -26,9 +26,9 @@ std::shared_ptr<arena> memory_of(std::uint64_t extents, std::uint64_t extent_byt
 constexpr std::uint64_t mebibyte = 1U << 20U;
 
 /// The next extent, once the host has provided it.
-result<extent> lend(arena_pool& pool) {
+result<extent> assign(arena_pool& pool) {
   for (;;) {
-    auto assigned = pool.lend();
+    auto assigned = pool.assign();
     if (assigned || assigned.error().code != errc::busy)
       return assigned;
     std::this_thread::yield();
@@ -49,7 +49,7 @@ TEST_CASE("arena pool: each extent is assigned once until none is left", "[io][a
   make_ready(pool);
   CHECK(pool.available() == 4);
   for (std::uint32_t number = 0; number < 4; ++number) {
-    const auto assigned = pool.lend();
+    const auto assigned = pool.assign();
     REQUIRE(assigned);
     CHECK(assigned->number == number);
     CHECK(assigned->offset == number * 8192);
@@ -59,7 +59,7 @@ TEST_CASE("arena pool: each extent is assigned once until none is left", "[io][a
     CHECK(pool.available() == 3 - number);
     CHECK(pool.counts() == extent_counts{4, number + 1, 4, 0});
   }
-  const auto none = pool.lend();
+  const auto none = pool.assign();
   REQUIRE_FALSE(none);
   CHECK(none.error().code == errc::full);
   CHECK(missing(none.error().text, {"4 extents"}) == "");
@@ -69,14 +69,14 @@ TEST_CASE("arena pool: the most recently returned extent is assigned before a fr
   arena_pool pool(memory_of(4), 1);
   make_ready(pool);
   for (int i = 0; i < 3; ++i)
-    REQUIRE(pool.lend());
+    REQUIRE(pool.assign());
   CHECK(pool.take_back(0));
   CHECK(pool.take_back(2));
   CHECK(pool.available() == 3);
   CHECK(pool.counts() == extent_counts{4, 1, 4, 0});
-  CHECK(pool.lend()->number == 2);
-  CHECK(pool.lend()->number == 0);
-  CHECK(pool.lend()->number == 3);
+  CHECK(pool.assign()->number == 2);
+  CHECK(pool.assign()->number == 0);
+  CHECK(pool.assign()->number == 3);
   CHECK(pool.counts() == extent_counts{4, 4, 4, 0});
 }
 
@@ -94,14 +94,14 @@ TEST_CASE("arena pool: a preferred NUMA node is served first, and then the other
     near += memory->numa_node_of(number) == usable.back() ? 1 : 0;
   CHECK(near > 0);
   for (std::uint32_t i = 0; i < 8; ++i) {
-    const auto assigned = pool.lend(usable.back());
+    const auto assigned = pool.assign(usable.back());
     REQUIRE(assigned);
     CHECK((memory->numa_node_of(assigned->number) == usable.back()) == (i < near));
   }
-  CHECK(pool.lend(usable.back()).error().code == errc::full);
+  CHECK(pool.assign(usable.back()).error().code == errc::full);
   CHECK(pool.take_back(3));
   // A node that the arena does not lie on is no reason to refuse.
-  CHECK(pool.lend(numa_nodes_max)->number == 3);
+  CHECK(pool.assign(numa_nodes_max)->number == 3);
 }
 
 TEST_CASE("arena pool: only assigned extents are returned, and once", "[io][arena]") {
@@ -109,7 +109,7 @@ TEST_CASE("arena pool: only assigned extents are returned, and once", "[io][aren
   CHECK_FALSE(pool.take_back(0));
   CHECK_FALSE(pool.take_back(2));
   CHECK_FALSE(pool.take_back(0xffffffff));
-  REQUIRE(lend(pool));
+  REQUIRE(assign(pool));
   CHECK(pool.take_back(0));
   CHECK_FALSE(pool.take_back(0));
   CHECK(pool.available() == 2);
@@ -124,7 +124,7 @@ TEST_CASE("arena pool: an extent for which the host has no memory is retried lat
   arena_pool pool(memory_of(1, kilobytes * 1024 / 4096 * 4096));
   while (pool.counts().failed == 0)
     std::this_thread::yield();
-  const auto assigned = pool.lend();
+  const auto assigned = pool.assign();
   REQUIRE_FALSE(assigned);
   CHECK(assigned.error().code == errc::busy);
   CHECK(pool.available() == 1);
@@ -146,20 +146,20 @@ TEST_CASE("arena pool: a pool reports why the host provides no memory until it d
   make_ready(pool);
   while (!pool.refusal().empty())
     std::this_thread::yield();
-  CHECK(pool.lend());
+  CHECK(pool.assign());
 }
 
 TEST_CASE("arena pool: concurrent threads get each extent of host memory once", "[io][arena]") {
   const auto memory = memory_of(64, 4096);
   arena_pool pool(memory, GENERATE(0U, 1U, 4U));
   for (std::uint32_t i = 0; i < 64; ++i) {
-    const auto x = lend(pool);
+    const auto x = assign(pool);
     REQUIRE(x);
     // Existing contents would be lost if the memory were provided a second time.
     CHECK(x->bytes.front() == std::byte{0});
     x->bytes.front() = std::byte{1};
   }
-  CHECK(lend(pool).error().code == errc::full);
+  CHECK(assign(pool).error().code == errc::full);
   CHECK(pool.counts() == extent_counts{64, 64, 64, 0});
   for (std::uint32_t i = 0; i < 64; ++i)
     CHECK(memory->bytes()[i * 4096] == std::byte{1});
@@ -172,7 +172,7 @@ TEST_CASE("arena pool: a pool is destroyed while the host still provides memory"
 
 TEST_CASE("arena pool: a client finds the arena by the information from the pool", "[io][arena]") {
   arena_pool pool(memory_of(4));
-  const auto assigned = lend(pool);
+  const auto assigned = assign(pool);
   REQUIRE(assigned);
   CHECK(pool.info().bytes == 4 * 8192);
   CHECK(pool.info().extent_bytes == 8192);
@@ -197,7 +197,7 @@ TEST_CASE("arena pool: no two threads own an extent at once", "[io][arena]") {
     for (int i = 0; i < holders; ++i)
       threads.emplace_back([&] {
         for (int round = 0; round < 2000; ++round) {
-          const auto x = pool.lend();
+          const auto x = pool.assign();
           if (!x) {
             refused += x.error().code == errc::full ? 1 : 0;
             continue;

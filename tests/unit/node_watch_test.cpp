@@ -50,7 +50,7 @@ namespace {
 
 /// Memory of which a host has given some.
 struct given_memory final : io::extent_source {
-  result<io::extent> lend(std::optional<io::numa_node> /*wish*/) override { return fail(errc::busy, "not yet"); }
+  result<io::extent> assign(std::optional<io::numa_node> /*wish*/) override { return fail(errc::busy, "not yet"); }
   bool take_back(std::uint32_t /*number*/) override { return false; }
   std::uint32_t available() const override { return 0; }
   io::extent_counts counts() const override { return counted; }
