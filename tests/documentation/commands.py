@@ -44,7 +44,7 @@ REASONS = (ROOT, SYSTEMD, GPU, ENGINE, HOSTS, BUILDS, TESTS, LONG, ELSEWHERE)
 
 # A node without a config, and with one that has recorded what it was asked; where the text has said that one runs.
 NODE = "start troupe serve"
-# It ends with 1 while a node is away, as the only seed may be here.
+# It ends with 1 while a node is unreachable, as the only seed may be here.
 OR_AWAY = "{} || test $? -eq 1"
 REPLAY = "troupe replay --quiet --attach data/single --trace traces/sample.jsonl"
 

@@ -355,7 +355,7 @@ TEST_CASE("adoption: a node whose index is outside of the shared directory write
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   nodes.shared = true;
   // A local disk, with a link to where the slab files lie.
-  const auto slabs = nodes.scratch.path() / "everybody/0";
+  const auto slabs = nodes.scratch.path() / "shared/0";
   const auto data = nodes.scratch.path() / "0/data";
   fs::create_directories(slabs);
   fs::create_directories(data);

@@ -130,7 +130,7 @@ TEST_CASE("cluster network: network partitions cost only hits until they heal") 
   nodes.wait_until_away(0, 2, seen);
   for (auto& x : engines)
     nodes.check(result_of(x));
-  // Each lookup is answered while it is away, and both sides go on with what they have.
+  // Each lookup is answered while it is unreachable, and both sides go on with what they have.
   nodes.run_everywhere("loogle:4,2048,4,128", {"--salt", "12"});
   nodes.until_found(0, 1);
   hosts.cable(2, true);

@@ -62,7 +62,7 @@ std::optional<fs::path> in_path(const std::string& program) {
   return std::nullopt;
 }
 
-/// A node that has been used, of a cluster whose other node is away.
+/// A node that has been used, of a cluster whose other node is unreachable.
 class used_node {
 public:
   used_node() : node_(write_config(scratch_.path(), config())) {

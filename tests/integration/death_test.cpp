@@ -185,7 +185,7 @@ TEST_CASE("death: a client attaches again to a node that was frozen longer than 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("death: a client gives up on a node that stays frozen") {
+TEST_CASE("death: a client does not wait longer than its limit for a frozen node") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())), quick_timeouts);
   process client(replay_command(arguments{"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"} +

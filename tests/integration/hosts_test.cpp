@@ -183,7 +183,7 @@ TEST_CASE("hosts: a client on another host attaches again after its node was kil
   REQUIRE(x.report.is_object());
   CHECK(x.count("verify_failures") == 0);
   check_rest(*node, shape);
-  // The node never returns: the client gives up within its limit.
+  // The node never returns: the client fails within its limit.
   process last(replay_command(from_elsewhere(*node, transport) +
                               arguments{"--trace", endless_trace, "--salt", "9", "--attach-limit", "2"}));
   const auto evicted = node->statistics().evicted;

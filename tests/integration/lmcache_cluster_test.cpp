@@ -148,14 +148,14 @@ TEST_CASE("lmcache cluster: a frozen node delays lookups of LMCache clients else
   REQUIRE(two.store(1, 2));
   nodes.node(0).program().send(SIGSTOP);
   two.begin_lookup(1, 5, "a");
-  two.begin_lookup(1, 5, "given up");
-  CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"given up"}));
+  two.begin_lookup(1, 5, "cancelled");
+  CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"cancelled"}));
   // All other requests are served meanwhile.
   CHECK(two.store(2, 3));
   CHECK(two.look_up(2, 3, "b") == 3);
   CHECK(two.found_by("a") == 2);
   CHECK(two.retrieve(1, 0, 2, "a"));
-  CHECK(two.found_by("given up") == 0);
+  CHECK(two.found_by("cancelled") == 0);
   nodes.node(0).program().send(SIGCONT);
   CHECK(eventually([&] { return two.look_up(1, 5, "c") == 5; }, std::chrono::milliseconds(50)));
   CHECK(two.retrieve(1, 0, 5, "c"));

@@ -27,7 +27,7 @@ TEST_CASE(
   one.fill(1, all);
   for (std::uint32_t sequence = 1; sequence < 60; ++sequence)
     one.worker.send(store, {lmcache_key(sequence, "s", 0, chunks, 0), 1, json::array({all}), json::binary({})});
-  // As a worker whose server was away does, when its engine has given the blocks to other requests.
+  // As a worker whose server was unreachable does, when its engine has given the blocks to other requests.
   one.enroll();
   one.memory.wipe();
   CHECK(one.worker.call(ping, {1}) == true);

@@ -25,7 +25,7 @@ TEST_CASE("start order: ports, tokens and certificates are checked before any wr
   other_config["http"] = config["http"];
   serving_node running(write_config(other.path(), other_config));
   const auto ready = nlohmann::json::parse(running.ready_line());
-  const auto port_of = [&](const char* door) { return std::to_string(ready.at(door).at("port").get<int>()); };
+  const auto port_of = [&](const char* listener) { return std::to_string(ready.at(listener).at("port").get<int>()); };
 
   std::ofstream(scratch / "no.pem") << "no certificate\n";
   const auto pem = (scratch / "no.pem").string();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t jobs_max = 256;
 
-/// Events "asked: NAME" must come with events "abandoned: NAME": the caller was gone before the answer.
+/// Events "asked: NAME" must come with events "abandoned: NAME": the caller ended before the answer.
 constexpr std::string_view asked = "asked: ";
 constexpr std::string_view abandoned = "abandoned: ";
 

@@ -75,7 +75,7 @@ private:
 
   /// Notes a request that reaches the node, and an answer that reaches the client.
   void note(side there, const parcel& x);
-  /// The callers of all requests that the node has, and has not answered, are gone.
+  /// The callers of all requests that the node has, and has not answered, have ended.
   void abandon();
   void notice(side here);
   /// Handles of the sender's side become such of the receiver's.

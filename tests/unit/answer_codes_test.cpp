@@ -29,7 +29,7 @@ TEST_CASE("answer codes: the error of a whole request counts for each of its ite
   const result<io_reply> answered = reply;
   CHECK(code_at(answered, 0) == errc::exists);
   CHECK(code_at(answered, 1) == errc::internal);
-  const result<io_reply> failed = fail(errc::unreachable, "the node is gone");
+  const result<io_reply> failed = fail(errc::unreachable, "the node has ended");
   CHECK(code_at(failed, 0) == errc::unreachable);
   CHECK(code_at(failed, 5) == errc::unreachable);
 }

@@ -137,7 +137,7 @@ struct listed {
       if (x->path == "/v3/kv/put" && !watches.empty())
         rules.on_watch(watches.back().number, etcd.last_line, now);
     }
-    FAIL("it never comes to rest");
+    FAIL("it never becomes quiet");
   }
   void look() {
     for (auto& x : effects.take<etcd_watch>())

@@ -286,7 +286,7 @@ TEST_CASE("connector grouped scheduler: pages that were found behind the hit are
   CHECK(x.state.open_transfers() == 0);
 }
 
-TEST_CASE("connector grouped scheduler: a page of a window that has gone on is not saved any more",
+TEST_CASE("connector grouped scheduler: a page of a window that has moved on is not saved any more",
           "[connector][groups]") {
   harness x(two_groups());
   const auto first = x.run("a", {{1, 2, 3, 4}, {5, 6, 7, 8}}, 0, 8, 17);

@@ -309,7 +309,7 @@ TEST_CASE("events hub: the feed drops everything but namespaces when it is full"
   CHECK(woken == 1);
 }
 
-TEST_CASE("events hub: requesters take turns, wait, and are given up in the end", "[events]") {
+TEST_CASE("events hub: requesters take turns, wait, and are dropped in the end", "[events]") {
   events::hub_options how;
   how.replays_max = 2;
   how.replay_patience = 10s;

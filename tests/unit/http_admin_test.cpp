@@ -77,7 +77,8 @@ TEST_CASE("http admin: the metrics of all sources are one page, in their order",
   admin_options options;
   options.metrics.push_back([&](metrics_callback then) { late = std::move(then); });
   options.metrics.push_back([](const metrics_callback& then) { then(std::string{"b 2\n"}); });
-  options.metrics.push_back([](const metrics_callback& then) { then(fail(errc::unreachable, "the actor\nis gone")); });
+  options.metrics.push_back(
+      [](const metrics_callback& then) { then(fail(errc::unreachable, "the actor\nhas ended")); });
   // The last source is asked last, so the first one was asked.
   std::atomic<bool> asked{false};
   options.metrics.push_back([&](const metrics_callback& then) {
@@ -93,7 +94,7 @@ TEST_CASE("http admin: the metrics of all sources are one page, in their order",
   const auto page = c.must_read();
   CHECK(page.code == 200);
   CHECK(page.has("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
-  CHECK(page.body == "a 1\nb 2\n# missing: unreachable: the actor is gone\nd 4\n");
+  CHECK(page.body == "a 1\nb 2\n# missing: unreachable: the actor has ended\nd 4\n");
 }
 
 TEST_CASE("http admin: a node without metrics has an empty page", "[http][admin]") {

@@ -322,7 +322,7 @@ TEST_CASE("lmcache listener: a listener closes an untrusted connection before re
   const raw_zmq_peer quiet((*opened)->port());
   CHECK(quiet.ends());
   const raw_zmq_peer loud((*opened)->port());
-  loud.greet();
+  loud.shake_hands();
   CHECK(loud.ends());
   CHECK(comes_true([&] { return refused(how, refused_connection::user) >= 2; }));
   CHECK(how.counts->clients == 0);
@@ -373,7 +373,7 @@ TEST_CASE("lmcache listener: a listener closes a connection whose message does n
   good.send(ping_of(1));
   CHECK(from.next().number == ping_of(1)[0]);
   const raw_zmq_peer bad((*opened)->port());
-  bad.greet();
+  bad.shake_hands();
   bad.wait_until_ready();
   // Frames without bytes, each with another one to come; ZeroMQ keeps all of them.
   std::string frames;
@@ -414,7 +414,7 @@ TEST_CASE(
   });
   from.next();
   const raw_zmq_peer bad((*opened)->port());
-  bad.greet();
+  bad.shake_hands();
   bad.wait_until_ready();
   std::string frames;
   for (int i = 0; i < 32768; ++i)
@@ -474,7 +474,7 @@ TEST_CASE(
   REQUIRE(comes_true([&] { return few->all_taken(); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that the listener has usually tried
   few.reset();
-  client.greet();
+  client.shake_hands();
   client.wait_until_ready();
   std::string message;
   const auto frames = ping_of(1);

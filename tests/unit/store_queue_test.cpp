@@ -98,7 +98,7 @@ public:
   }
 
   void fail_write() { set(write_failure_, "the disk went away"); }
-  void fail_sync() { set(sync_failure_, "the medium is gone"); }
+  void fail_sync() { set(sync_failure_, "the medium is lost"); }
 
   std::string events() {
     const std::lock_guard guard(mutex_);
@@ -296,7 +296,7 @@ TEST_CASE("store queue: after a failed write nothing is acknowledged", "[store][
   auto batch = batch_with(3);
   const auto refused = queue->commit(std::move(batch), answers.expect(3));
   REQUIRE_FALSE(refused);
-  CHECK(missing(refused.error().text, {in_sync ? "medium is gone" : "disk went away", "opened anew"}).empty());
+  CHECK(missing(refused.error().text, {in_sync ? "medium is lost" : "disk went away", "opened anew"}).empty());
   CHECK(batch.records() == 1);
   CHECK(queue->stats().failure.has_value());
   CHECK(queue->stats().records == 0);
