@@ -101,7 +101,9 @@ private:
   /// Has the names of seeds resolved again, unless that is in progress.
   void resolve_seeds();
   void on_tick();
+  /// Performs the effects of all rules, then plans the next tick.
   void flush();
+  void perform_effects();
   void plan_tick();
 
   // Events, each of which is followed by `flush`.
