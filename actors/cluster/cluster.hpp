@@ -16,8 +16,8 @@
 #include "actors/cluster/takeover/adopter.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"
+#include "actors/support/node_condition.hpp"
 #include "base/next_tick.hpp"
-#include "base/node_condition.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 

@@ -1,4 +1,4 @@
-#include "base/node_condition.hpp"
+#include "actors/support/node_condition.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"

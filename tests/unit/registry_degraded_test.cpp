@@ -1,6 +1,6 @@
 // A registry whose node can no longer store pages.
 
-#include "base/node_condition.hpp"
+#include "actors/support/node_condition.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 

@@ -1,8 +1,8 @@
+#include "actors/support/node_condition.hpp"
 #include "base/log_limit.hpp"
-#include "base/node_condition.hpp"
 #include "tests/catch.hpp"
 
-namespace base_node_condition_test {
+namespace support_node_condition_test {
 
 using namespace troupe;
 
@@ -162,4 +162,4 @@ TEST_CASE("node condition: a transient condition of a slab ends by itself or whe
   CHECK_FALSE(x.has(trouble::writes_fail));
 }
 
-} // namespace base_node_condition_test
+} // namespace support_node_condition_test
