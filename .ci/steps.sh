@@ -80,7 +80,7 @@ step_until() {
       printf '    %s\n' "$found" >&2
       failed+=("$name")
       findings+=("$name:"$'\n'"$found")
-      keep_step "$name" "$started" 1 "failed before its time was over"
+      keep_step "$name" "$started" 1 "failed before its time limit"
     fi
   else
     wait "$group" || status=$?

@@ -64,7 +64,7 @@ struct line_writer::state {
   /// Returns false when the text cannot be written, or not before the writer's end.
   bool put(std::string_view text) {
     while (!text.empty()) {
-      if (gave_up.load(std::memory_order_relaxed))
+      if (abandoned.load(std::memory_order_relaxed))
         return false;
       pollfd watched{descriptor, POLLOUT, 0};
       if (::poll(&watched, 1, poll_milliseconds) <= 0)
@@ -105,7 +105,7 @@ struct line_writer::state {
   /// The process that owns the thread.
   const pid_t process;
   /// The destructor no longer waits for lines.
-  std::atomic<bool> gave_up{false};
+  std::atomic<bool> abandoned{false};
 
   std::mutex mutex; // guards the rest
   std::condition_variable changed;
@@ -156,7 +156,7 @@ line_writer::~line_writer() {
   std::unique_lock guard(state_->mutex);
   state_->ended = state_->ended || state_->no_thread;
   state_->stopping = true;
-  state_->gave_up = true;
+  state_->abandoned = true;
   state_->changed.notify_all();
   // A thread that waits in poll notices it soon. One that hangs in write, since another writer filled the pipe between
   // poll and write, keeps the state.

@@ -1,5 +1,6 @@
 #include "config/kinds.hpp"
 
+#include "base/text_parts.hpp"
 #include "config/node_config.hpp"
 #include "config/units.hpp"
 
@@ -100,9 +101,7 @@ bool is_zmq_endpoint(std::string_view x) {
 bool are_host_names(std::string_view x) {
   while (!x.empty()) {
     const auto comma = std::min(x.find(','), x.size());
-    auto name = x.substr(0, comma);
-    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
-    if (!is_host_name(name.substr(0, name.find_last_not_of(' ') + 1)) || comma + 1 == x.size())
+    if (!is_host_name(trimmed(x.substr(0, comma))) || comma + 1 == x.size())
       return false;
     x.remove_prefix(std::min(comma + 1, x.size()));
   }

@@ -140,7 +140,7 @@ public:
 
   void* socket() const noexcept { return monitor_.socket(); }
   /// That have finished their handshake.
-  std::uint64_t greeted() const noexcept { return greeted_; }
+  std::uint64_t connected() const noexcept { return connected_; }
   /// When to look again although nothing is reported.
   std::optional<timestamp> next_look() const { return rules_.size() > 0 ? std::optional(next_look_) : std::nullopt; }
 
@@ -178,14 +178,14 @@ private:
       if (what == ZMQ_EVENT_ACCEPTED)
         rules_.begun(descriptor);
       else if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
-        ++greeted_;
+        ++connected_;
       else if ((what & handshake_failed) != 0)
         failed_ = true;
       else if (what == ZMQ_EVENT_DISCONNECTED) {
         rules_.ended(descriptor);
         // A failed handshake names no connection; it is that of the next one that ends.
-        if (!std::exchange(failed_, false) && greeted_ > 0)
-          --greeted_;
+        if (!std::exchange(failed_, false) && connected_ > 0)
+          --connected_;
       }
     }
   }
@@ -202,7 +202,7 @@ private:
   subscriber_connections rules_{connections_max, bytes_of_connection_max};
   log_limit complaints_{1, slow_interval};
   timestamp next_look_ = timestamp::min();
-  std::uint64_t greeted_ = 0;
+  std::uint64_t connected_ = 0;
   bool failed_ = false;
 };
 
@@ -250,7 +250,7 @@ struct publisher::implementation {
     const auto now = std::chrono::steady_clock::now();
     rules.take(input->take(), now, wall_clock());
     subscribers.look(now, place.endpoint, counts());
-    counts().subscribers.store(subscribers.greeted(), std::memory_order_relaxed);
+    counts().subscribers.store(subscribers.connected(), std::memory_order_relaxed);
     if (replay)
       requesters.look(now, replay_place.endpoint, counts());
     while (skip_subscription()) {

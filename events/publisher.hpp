@@ -48,7 +48,7 @@ public:
   /// Whether the files of `ipc://` endpoints are in place: otherwise no subscriber can connect any more, though those
   /// that are connected stay. Any thread; may wait for the file system.
   bool sockets_are_there() const;
-  /// Binds again the `ipc://` endpoints whose file is gone. Any thread; waits for the publisher's. Errors: as of
+  /// Binds again the `ipc://` endpoints whose file was removed. Any thread; waits for the publisher's. Errors: as of
   /// `open`, `shutting_down` when it is stopped, `timeout`.
   result<void> reopen_sockets();
 

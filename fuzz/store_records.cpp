@@ -1,6 +1,7 @@
 #include "fuzz/store_records.hpp"
 
 #include "fuzz/check.hpp"
+#include "store/handshake_records.hpp"
 #include "store/records.hpp"
 
 #include <algorithm>

@@ -174,7 +174,7 @@ result<unique_descriptor> lock_file_in(int opened, const fs::path& directory) {
       return tl::unexpected(in_use(directory));
     return tl::unexpected(system_error(errno, "lock " + path.string()));
   }
-  // An earlier version created the file readable for everybody.
+  // An earlier version created the file readable for all users.
   if (::fchmod(lock.get(), private_file) != 0)
     return tl::unexpected(system_error(errno, "chmod 600 " + path.string()));
   return lock;

@@ -7,7 +7,9 @@
 #include "messages/handshake_messages.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/metrics_messages.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
+#include "messages/registry_slot_messages.hpp"
 #include "messages/transfer_messages.hpp"
 
 #include <caf/all.hpp>

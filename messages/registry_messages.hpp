@@ -3,7 +3,6 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
-#include "base/namespace_spec.hpp"
 #include "base/page_origin.hpp"
 #include "base/page_tier.hpp"
 #include "messages/allocator_messages.hpp"
@@ -11,10 +10,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
-/// Messages to a registry shard. A client splits its batch of keys over the shards (`shard_of`), keeping the order, so
-/// that every message has the shard's part of one batch.
+/// Messages to a registry shard from clients of the native API, from other shards, and from the actors of a rank. A
+/// client splits its batch of keys over the shards (`shard_of`), keeping the order, so that every message has the
+/// shard's part of one batch.
+///
+/// `registry_slot_messages.hpp` has those of slot clients, `registry_admin_messages.hpp` those about namespaces and
+/// ranks as a whole.
 
 namespace troupe {
 
@@ -174,6 +176,11 @@ struct invalidate_request {
   }
 };
 
+/// One code per item of the request, in its order, as `errc`.
+struct result_codes {
+  packed<std::uint8_t> results;
+};
+
 /// From the io worker of the rank: these pages were in memory only and were dropped. They are unpublished, and their
 /// reservations end. One code per page in `result_codes`: ok, or not_found if the key has no such page.
 struct dropped_pages_request {
@@ -228,116 +235,6 @@ struct evict_reply {
   release_progress progress{};
 };
 
-// -- for slot clients: they know a page by key and slot number only ---------------------------------------------------
-//
-// They have no owner id, tickets, leases or generations, and read and write slab files themselves. Their slots are
-// protected from reuse by time limits: see docs/decisions/0006-slot-clients.md. Each request is one message per shard
-// with the shard's part of the keys, except where only slots are named.
-
-/// Used instead of a rank: all ranks of the namespace.
-inline constexpr rank_number all_ranks = 0xffffffff;
-
-/// One code per item of the request, in its order, as `errc`.
-struct result_codes {
-  packed<std::uint8_t> results;
-};
-
-/// Which keys are complete, or, with a rank, have a live page of it. One code per key: ok or not_found. Takes no lease,
-/// and does not count as use.
-struct exists_request {
-  namespace_id ns;
-  rank_number rank = all_ranks;
-  packed<key_digest> keys;
-};
-
-/// Finds the pages of one rank. Until `protect_for` from now has passed, keys that are found are not evicted, and
-/// returned slots are not reused even if their pages are unpublished. Counts as use. Answered with `locate_reply`.
-struct protect_request {
-  namespace_id ns;
-  rank_number rank = 0;
-  /// Finds complete keys only; otherwise all with a live page of the rank.
-  bool complete_only = false;
-  duration protect_for{};
-  packed<key_digest> keys;
-  /// As in `lease_bounds`; protected keys count together with leased ones.
-  std::uint32_t readers_share = 0;
-};
-
-/// Requests slots to write pages of one rank. While a page is reserved, every request for it gets the same slot, and
-/// restarts its time. Answered with `reserve_reply`, one per key, equal for equal keys:
-///   ok      write to `where`, then confirm
-///   exists  the page is live at `where`, and protected for the time of a reservation: it may be written again
-///   busy    a writer with a ticket has reserved it, or slots for it are being requested
-///   full    no slot is available
-/// `parents` as in `reserve_request`; a key that is given as its own parent has none.
-struct allocate_request {
-  namespace_id ns;
-  rank_number rank = 0;
-  duration expires_in{};
-  packed<key_digest> keys;
-  packed<key_digest> parents;
-};
-
-/// Reports pages that were written to the slots of `allocate_request`. Generations are 0, for any, or must agree.
-/// Answered with `result_codes`:
-///   ok            the page is live there, now or since before
-///   expired       too late: the slot was taken back
-///   stale         the key has another slot
-///   not_owner     a writer with a ticket has reserved it
-///   not_found     the key has no reserved or live page of the rank
-///   out_of_range  the rank has no such slot
-struct confirm_request {
-  namespace_id ns;
-  rank_number rank = 0;
-  packed<page_ref> pages;
-};
-
-/// Gives back slots whose writing failed. A slot does not determine a shard: every shard gets the request, and
-/// `reclaim_sum` combines the answers to one of `result_codes`:
-///   ok            a reserved page can be reserved again, with another slot; a live page, whose bytes are suspect,
-///                 is unpublished. The slot is free when no lease, protection or time of the reservation holds
-///                 it: the request may be late, and meant for an earlier holder of the slot
-///   busy          another writer was given the same slot: it stays reserved until confirmed, or for its time
-///   not_owner     a writer with a ticket has it
-///   not_found     no key has this slot: it is free, about to be, or was never given out
-///   out_of_range  the rank has no such slot
-/// unsupported as a whole unless the namespace has a `slot_index`.
-struct reclaim_request {
-  namespace_id ns;
-  rank_number rank = 0;
-  packed<slot_number> slots;
-};
-
-/// At most one shard has a slot; the others answer not_found.
-constexpr errc reclaim_sum(errc a, errc b) noexcept {
-  return a == errc::not_found ? b : a;
-}
-
-/// Unpublishes the pages of the keys, on one rank or on all; children stay. One code per key in `result_codes`: ok, or
-/// not_found where no page was live. Reservations stay. Slots that are held by leases or protection are free when these
-/// end.
-struct erase_request {
-  namespace_id ns;
-  rank_number rank = all_ranks;
-  packed<key_digest> keys;
-};
-
-/// Erases all keys of this shard, on one rank or on all, a bounded number per call: repeat it with `from` =
-/// `clear_reply::next` while there is `more`. Pages that are published meanwhile may or may not be erased. Ranks stay
-/// registered.
-struct clear_request {
-  namespace_id ns;
-  rank_number rank = all_ranks;
-  std::uint32_t from = 0;
-};
-
-struct clear_reply {
-  /// Pages unpublished by this call.
-  std::uint64_t pages = 0;
-  std::uint32_t next = 0;
-  bool more = false;
-};
-
 /// From an io worker, for its scrub: live pages of the rank in this shard, a bounded number, from position `from` of
 /// its keys on. Repeat it with `from` = `list_pages_reply::next` while there is `more`; pages that are published
 /// meanwhile may be missing.
@@ -352,243 +249,6 @@ struct list_pages_reply {
   packed<page_ref> pages;
   std::uint32_t next = 0;
   bool more = false;
-};
-
-// -- namespaces and ranks at run time ---------------------------------------------------------------------------------
-
-/// How a namespace was made, which decides what a restart does with it: see
-/// docs/decisions/0005-what-the-store-keeps.md.
-enum class namespace_origin : std::uint8_t {
-  /// A client of the native API. Its engines have slab files of their own.
-  api,
-  /// The config, with slab files of the node.
-  config,
-  /// An engine that only gave a name, over one of the protocols of the `hf3fs` section. It has slab files of its own,
-  /// and that section decides which namespace they belong to.
-  protocol,
-  /// A client that attached to it, with slab files of the node that grow.
-  client,
-};
-
-/// How a shard keeps a namespace; not part of its identity.
-struct namespace_options {
-  /// Ranks are registered at run time, and a key is complete when every rank that is registered now has its page. The
-  /// spec's world_size is 0 then. Otherwise ranks are 0 to world_size - 1.
-  bool automatic = false;
-  /// Whether the key of each slot is stored, for `reclaim_request`: 4 bytes a slot.
-  bool slot_index = false;
-  /// With `automatic`: the limit of rank numbers.
-  std::uint32_t max_ranks = 64;
-  /// A repeated request need not agree in this.
-  namespace_origin origin = namespace_origin::api;
-
-  friend bool operator==(const namespace_options&, const namespace_options&) = default;
-};
-
-/// Adds a namespace. A repetition with the same values is no error. identity_mismatch, naming each difference, if the
-/// name or the identity exists with other values; busy while it is being removed.
-struct add_namespace_request {
-  namespace_spec spec;
-  namespace_options options;
-};
-
-/// Removes a namespace with its keys, a bounded number per call: repeat it while there is `more`. From the first call
-/// on the namespace is unknown to all other requests. Without `force`: busy while leases or reservations are open; with
-/// it, these end.
-struct remove_namespace_request {
-  namespace_id ns;
-  bool force = false;
-};
-
-struct remove_namespace_reply {
-  bool more = false;
-};
-
-/// One rank of a namespace. Fields have 64 bits to avoid padding.
-struct rank_info {
-  std::uint64_t rank = 0;
-  /// 0 if unknown.
-  std::uint64_t slots = 0;
-  /// Live pages.
-  std::uint64_t pages = 0;
-  /// Pages reserved by writers.
-  std::uint64_t reserved = 0;
-  /// Slots without a page that leases, protection or a time limit still hold.
-  std::uint64_t withheld = 0;
-
-  friend bool operator==(const rank_info&, const rank_info&) = default;
-};
-
-/// Lookups, with or without a lease: the requests, the keys in them, and the keys found.
-struct lookup_counts {
-  std::uint64_t requests = 0;
-  std::uint64_t asked_keys = 0;
-  std::uint64_t found_keys = 0;
-  /// The found keys by where their pages were: in memory on all ranks, to be read from disk on some rank, or fetched
-  /// from another node for this lookup. The keys of lookups that do not ask for it are in none of them.
-  std::uint64_t memory_keys = 0;
-  std::uint64_t disk_keys = 0;
-  std::uint64_t peer_keys = 0;
-
-  /// Adds the keys. Shards share requests, which therefore are not added.
-  void add_keys(const lookup_counts& x) noexcept {
-    asked_keys += x.asked_keys;
-    found_keys += x.found_keys;
-    memory_keys += x.memory_keys;
-    disk_keys += x.disk_keys;
-    peer_keys += x.peer_keys;
-  }
-
-  friend bool operator==(const lookup_counts&, const lookup_counts&) = default;
-};
-
-/// One namespace in one shard. Bytes are pages times the page size, which only slot clients know.
-struct namespace_info {
-  namespace_spec spec;
-  namespace_options options;
-  /// With at least one live page; with one of every rank.
-  std::uint64_t keys = 0;
-  std::uint64_t complete_keys = 0;
-  std::uint64_t evicted_keys = 0;
-  /// Requests, then pages.
-  std::uint64_t leases = 0;
-  std::uint64_t reservations = 0;
-  packed<rank_info> ranks;
-  lookup_counts lookups{};
-};
-
-/// One namespace, or all for the null id.
-struct describe_request {
-  namespace_id ns;
-};
-
-struct describe_reply {
-  std::vector<namespace_info> namespaces;
-};
-
-/// Returns a shard's statistics of when keys of a namespace are used again. `unsupported` where its policy does not
-/// learn.
-struct reuse_request {
-  namespace_id ns;
-};
-
-struct reuse_reply {
-  /// The number of keys ever added, in which ages are counted.
-  std::uint64_t clock = 0;
-  /// As `reuse_counts::numbers`.
-  packed<std::uint32_t> counts;
-};
-
-/// The statistics of other shards, in ages of this shard's clock. Replaces earlier ones. No effect where its policy
-/// does not learn.
-struct learn_request {
-  namespace_id ns;
-  packed<std::uint32_t> counts;
-};
-
-/// Returns the state of one key, without any effect. not_found if there is no such key.
-struct key_request {
-  namespace_id ns;
-  key_digest key;
-};
-
-/// The state of a key's page on one rank.
-struct key_page {
-  enum class use : std::uint32_t {
-    live = 1,
-    /// Reserved by a writer with a ticket; generation 0 while there is no slot.
-    reserved = 2,
-    /// Reserved by a slot client; then, reserved by more than one.
-    allocated = 3,
-    shared = 4,
-  };
-
-  rank_number rank = 0;
-  use state = use::live;
-  slot_ref where;
-
-  friend bool operator==(const key_page&, const key_page&) = default;
-};
-
-struct key_reply {
-  key_digest parent;
-  std::int32_t children = 0;
-  std::uint32_t leases = 0;
-  bool complete = false;
-  /// 0 if it is not.
-  duration protected_for{};
-  packed<key_page> pages;
-};
-
-// -- what survives a restart ------------------------------------------------------------------------------------------
-
-/// A live page as it was stored.
-struct stored_page {
-  namespace_id ns;
-  key_digest key;
-  /// Null if there is none, or it was unknown when the page was published.
-  key_digest parent;
-  slot_ref where;
-  rank_number rank = 0;
-  std::uint32_t unused = 0;
-
-  friend bool operator==(const stored_page&, const stored_page&) = default;
-};
-
-/// Pages in one `restore_request`, slots in one `drop_restored_request`: enough that the overhead of a message is
-/// negligible, and so few (under 1 MiB) that all shards together hold only a few MiB of what was read.
-inline constexpr std::size_t restored_pages_max = 8192;
-
-/// Before service begins: pages that an earlier run stored. Namespaces and ranks come first. One code per page in
-/// `result_codes`:
-///   ok                 it is live; also when it was restored before
-///   stale              another key claims the slot as well: it is unknown which is right, so neither has it
-///   exists             the rank has another page of this key
-///   out_of_range       no such rank, or no such slot
-///   unknown_namespace  no such namespace
-///   invalid_argument   null key, generation 0, or another shard's key
-struct restore_request {
-  packed<stored_page> pages;
-};
-
-/// Still before service begins: restored pages whose slots are also claimed by pages of another shard, as the rank's
-/// allocator found. One code per slot in `result_codes`: ok or not_found.
-struct drop_restored_request {
-  namespace_id ns;
-  rank_number rank = 0;
-  packed<slot_ref> slots;
-};
-
-/// The result of all restoring.
-struct restore_report {
-  std::uint64_t pages = 0;
-  std::uint64_t keys = 0;
-  /// Pages that were dropped because another one claims the slot, and all others that were refused.
-  std::uint64_t displaced = 0;
-  std::uint64_t refused = 0;
-};
-
-struct registry_stats {
-  std::uint64_t keys = 0;
-  std::uint64_t complete_keys = 0;
-  std::uint64_t leases = 0;
-  std::uint64_t reservations = 0;
-  std::uint64_t evicted_keys = 0;
-  std::uint64_t invalidated_pages = 0;
-  std::uint64_t expired_leases = 0;
-  std::uint64_t expired_reservations = 0;
-  std::uint64_t refused = 0;
-  std::uint64_t resident_bytes = 0;
-  /// Live pages that slot clients gave back; pages erased or cleared.
-  std::uint64_t reclaimed_pages = 0;
-  std::uint64_t erased_pages = 0;
-  /// Slots without a page that leases, protection or a time limit still hold.
-  std::uint64_t withheld_slots = 0;
-  /// Pages that did not verify, by tier.
-  std::uint64_t invalidated_in_memory = 0;
-  std::uint64_t invalidated_on_disk = 0;
-  /// Keys that are evicted first, because another node has them as well.
-  std::uint64_t evict_first_keys = 0;
 };
 
 } // namespace troupe

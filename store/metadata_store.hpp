@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "store/handshake_records.hpp"
 #include "store/records.hpp"
 #include "store/write_batch.hpp"
 

@@ -1,11 +1,13 @@
 #include "store/records.hpp"
 
 #include "base/hex.hpp"
+#include "store/handshake_records.hpp"
+#include "store/record_bytes.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace troupe::store {
@@ -35,118 +37,9 @@ constexpr std::size_t description_key_bytes = namespace_key_bytes + digest_bytes
 constexpr std::size_t page_value_bytes = 8;
 constexpr std::size_t incarnation_bytes = 8;
 constexpr std::size_t rank_value_bytes = 8;
-constexpr std::uint8_t handshake_version = 1;
-/// The part of the key behind the name of the engine and its terminating zero.
-constexpr std::size_t handshake_rank_bytes = 12;
 
 // More characters of a malformed key are of no use.
 constexpr std::size_t most_hex = 128;
-
-char to_char(std::uint64_t x) {
-  return static_cast<char>(static_cast<unsigned char>(x & 0xffU));
-}
-
-std::uint8_t to_byte(char c) {
-  return static_cast<std::uint8_t>(c);
-}
-
-template <class T>
-void append_big(std::string& out, T x) {
-  for (unsigned i = sizeof(T); i-- > 0;)
-    out.push_back(to_char(std::uint64_t{x} >> (8 * i)));
-}
-
-template <class T>
-void append_little(std::string& out, T x) {
-  for (unsigned i = 0; i < sizeof(T); ++i)
-    out.push_back(to_char(std::uint64_t{x} >> (8 * i)));
-}
-
-void append_text(std::string& out, std::string_view text) {
-  append_little(out, static_cast<std::uint32_t>(text.size()));
-  out.append(text);
-}
-
-template <class Tag>
-void append_big_digest(std::string& out, const digest128<Tag>& x) {
-  append_big(out, x.hi);
-  append_big(out, x.lo);
-}
-
-/// Reads values from the front of some bytes. Once too few are left, it returns zeroes and `sound` is false.
-class byte_reader {
-public:
-  explicit byte_reader(std::string_view bytes) noexcept : rest_(bytes) {}
-
-  template <class T>
-  T big() noexcept {
-    std::uint64_t x = 0;
-    for (const char c : take(sizeof(T)))
-      x = (x << 8) | to_byte(c);
-    return static_cast<T>(x);
-  }
-
-  template <class T>
-  T little() noexcept {
-    const auto bytes = take(sizeof(T));
-    std::uint64_t x = 0;
-    for (auto at = bytes.rbegin(); at != bytes.rend(); ++at)
-      x = (x << 8) | to_byte(*at);
-    return static_cast<T>(x);
-  }
-
-  template <class Digest>
-  Digest big_digest() noexcept {
-    Digest x;
-    x.hi = big<std::uint64_t>();
-    x.lo = big<std::uint64_t>();
-    return x;
-  }
-
-  std::string text() { return std::string(take(little<std::uint32_t>())); }
-
-  std::string_view take(std::size_t n) noexcept {
-    if (n > rest_.size()) {
-      sound_ = false;
-      rest_ = {};
-      return {};
-    }
-    const auto taken = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    return taken;
-  }
-
-  /// Whether all requested bytes existed.
-  bool sound() const noexcept { return sound_; }
-
-  /// The same, and no bytes are left.
-  bool ended_well() const noexcept { return sound_ && rest_.empty(); }
-
-private:
-  std::string_view rest_;
-  bool sound_ = true;
-};
-
-bool is_key_of(std::string_view key, table which, std::size_t size) {
-  return key.size() == size && to_byte(key.front()) == static_cast<std::uint8_t>(which);
-}
-
-tl::unexpected<error> corrupt(std::string_view key, std::string_view what) {
-  return fail(errc::corrupt, "the record '" + describe_key(key) + "' " + std::string(what));
-}
-
-tl::unexpected<error> wrong_key(std::string_view key) {
-  return corrupt(key, "has a key that does not belong to its table");
-}
-
-tl::unexpected<error> wrong_value(std::string_view key, std::string_view value) {
-  return corrupt(key, "has a value of " + std::to_string(value.size()) + " bytes, which is not valid for its kind");
-}
-
-tl::unexpected<error> wrong_version(std::string_view key, std::uint8_t found, std::uint8_t known) {
-  return corrupt(key,
-                 "has version " + std::to_string(found) + ", this build reads versions 1 to " + std::to_string(known));
-}
 
 void append_geometry(std::string& out, const kv_geometry& x) {
   for (const auto field : {x.layers, x.parts, x.heads, x.head_size, x.element_bytes, x.block_tokens})
@@ -279,34 +172,6 @@ void append_value(std::string& out, const page_record& record) {
   }
 }
 
-void append_handshake_key(std::string& out, std::string_view engine) {
-  out.append(first_of(table::handshakes)).append(engine).push_back('\0');
-}
-
-void append_handshake_key(std::string& out, std::string_view engine, const std::array<std::uint32_t, 3>& rank) {
-  append_handshake_key(out, engine);
-  for (const auto x : rank)
-    append_big(out, x);
-}
-
-void append_value(std::string& out, const handshake_engine_record& record) {
-  append_little(out, handshake_version);
-  append_little(out, record.incarnation);
-  for (const auto x : record.sizes)
-    append_little(out, x);
-  append_little(out, static_cast<std::uint64_t>(record.ttl.count()));
-  append_little(out, record.over);
-  append_little(out, static_cast<std::uint64_t>(record.deadline.time_since_epoch().count()));
-  append_text(out, record.compat);
-}
-
-void append_value(std::string& out, const handshake_rank_record& record) {
-  append_little(out, handshake_version);
-  append_little(out, record.incarnation);
-  append_little(out, record.form);
-  append_text(out, record.payload);
-}
-
 result<node_identity> decode_identity(std::string_view key, std::string_view value) {
   if (!is_key_of(key, table::identity, 1))
     return wrong_key(key);
@@ -412,72 +277,9 @@ result<description_record> decode_description(std::string_view key, std::string_
   return record;
 }
 
-namespace {
-
-/// The name of the engine, up to the zero. Nothing if the key is not of a handshake, or has not exactly `behind` more
-/// bytes.
-std::optional<std::string> engine_of(std::string_view key, std::size_t behind) {
-  if (!key.starts_with(first_of(table::handshakes)))
-    return std::nullopt;
-  const auto end = key.find('\0');
-  if (end == std::string_view::npos || end < 2 || end - 1 > handshake_name_bytes || key.size() != end + 1 + behind)
-    return std::nullopt;
-  return std::string(key.substr(1, end - 1));
-}
-
-} // namespace
-
-bool is_handshake_engine(std::string_view key) noexcept {
-  return key.starts_with(static_cast<char>(table::handshakes)) && key.find('\0') + 1 == key.size();
-}
-
-result<handshake_engine_record> decode_handshake_engine(std::string_view key, std::string_view value) {
-  auto engine = engine_of(key, 0);
-  if (!engine)
-    return wrong_key(key);
-  byte_reader in(value);
-  if (const auto version = in.little<std::uint8_t>(); in.sound() && version != handshake_version)
-    return wrong_version(key, version, handshake_version);
-  handshake_engine_record record;
-  record.engine = std::move(*engine);
-  record.incarnation = in.little<std::uint64_t>();
-  for (auto& x : record.sizes)
-    x = in.little<std::uint32_t>();
-  record.ttl = std::chrono::nanoseconds(static_cast<std::int64_t>(in.little<std::uint64_t>()));
-  record.over = in.little<std::uint8_t>();
-  record.deadline =
-      decltype(record.deadline)(std::chrono::nanoseconds(static_cast<std::int64_t>(in.little<std::uint64_t>())));
-  record.compat = in.text();
-  if (!in.ended_well())
-    return wrong_value(key, value);
-  return record;
-}
-
-result<handshake_rank_record> decode_handshake_rank(std::string_view key, std::string_view value) {
-  auto engine = engine_of(key, handshake_rank_bytes);
-  if (!engine)
-    return wrong_key(key);
-  byte_reader in(value);
-  if (const auto version = in.little<std::uint8_t>(); in.sound() && version != handshake_version)
-    return wrong_version(key, version, handshake_version);
-  handshake_rank_record record;
-  byte_reader name(key.substr(key.size() - handshake_rank_bytes));
-  for (auto& x : record.rank)
-    x = name.big<std::uint32_t>();
-  record.engine = std::move(*engine);
-  record.incarnation = in.little<std::uint64_t>();
-  record.form = in.little<std::uint8_t>();
-  record.payload = in.text();
-  if (!in.ended_well())
-    return wrong_value(key, value);
-  return record;
-}
-
 std::string describe_key(std::string_view key) {
-  if (const auto engine = engine_of(key, 0))
-    return "handshakes of engine " + *engine;
-  if (const auto engine = engine_of(key, handshake_rank_bytes))
-    return "a rank's handshake of engine " + *engine;
+  if (auto handshake = describe_handshake_key(key))
+    return *std::move(handshake);
   byte_reader in(key.substr(std::min<std::size_t>(key.size(), 1)));
   if (is_key_of(key, table::identity, 1))
     return "identity of the node";

@@ -16,11 +16,10 @@
 /// The durable records and their encoding. docs/decisions/0005 has the reasons.
 ///
 /// A record is a key and a value. The byte order of keys is the order in which a node reads them: identity, namespaces,
-/// ranks, then pages by namespace, key and rank. For that, numbers in keys are big-endian. Numbers in values are
-/// little-endian. Nothing depends on the number of registry shards.
+/// ranks, pages by namespace, key and rank, then handshakes (store/handshake_records.hpp). For that, numbers in keys
+/// are big-endian. Numbers in values are little-endian. Nothing depends on the number of registry shards.
 ///
-/// Keys:   table (1 byte), then namespace (16) and rank (4) or namespace, key digest (16) and rank. A handshake has
-/// (table, engine, 0) for its engine, and for each rank the same followed by three numbers (4 each).
+/// Keys:   table (1 byte), then namespace (16) and rank (4) or namespace, key digest (16) and rank.
 /// A description has (table, namespace, key digest).
 /// Values: a page has slot (4) and generation (4), the incarnation of its rank (8), and the parent (16) where there is
 /// one; a rank has its number of slots (8) and its incarnation (8). An incarnation of 0 is omitted; the length tells.
@@ -102,36 +101,6 @@ struct description_record {
   friend bool operator==(const description_record&, const description_record&) = default;
 };
 
-/// The handshake directory's record of an engine.
-struct handshake_engine_record {
-  /// At most `handshake_name_bytes`, without a zero byte.
-  std::string engine;
-  std::uint64_t incarnation = 0;
-  std::array<std::uint32_t, 3> sizes{};
-  std::string compat;
-  std::chrono::nanoseconds ttl{};
-  /// 0: it is alive. Otherwise the code of how it ended.
-  std::uint8_t over = 0;
-  /// The time of day at which it expires, or is forgotten.
-  std::chrono::sys_time<std::chrono::nanoseconds> deadline{};
-
-  friend bool operator==(const handshake_engine_record&, const handshake_engine_record&) = default;
-};
-
-/// The published data of one rank of an engine.
-struct handshake_rank_record {
-  std::string engine;
-  std::array<std::uint32_t, 3> rank{};
-  /// Not valid unless it is that of its engine.
-  std::uint64_t incarnation = 0;
-  std::uint8_t form = 0;
-  std::string payload;
-
-  friend bool operator==(const handshake_rank_record&, const handshake_rank_record&) = default;
-};
-
-inline constexpr std::size_t handshake_name_bytes = 200;
-
 /// The identity and the run number of a node.
 struct node_identity {
   /// Counts the starts from 1: it is durable before the store is used, so no number is ever used twice.
@@ -164,9 +133,6 @@ void append_namespace_key(std::string& out, const namespace_id& ns);
 void append_rank_key(std::string& out, const namespace_id& ns, rank_number rank);
 void append_page_key(std::string& out, const namespace_id& ns, const key_digest& key, rank_number rank);
 void append_description_key(std::string& out, const namespace_id& ns, const key_digest& key);
-/// The key of the engine, which is a prefix of the keys of its ranks.
-void append_handshake_key(std::string& out, std::string_view engine);
-void append_handshake_key(std::string& out, std::string_view engine, const std::array<std::uint32_t, 3>& rank);
 /// The common prefix of the keys of all ranks, pages or descriptions of a namespace.
 void append_rank_prefix(std::string& out, const namespace_id& ns);
 void append_page_prefix(std::string& out, const namespace_id& ns);
@@ -177,8 +143,6 @@ void append_value(std::string& out, const namespace_record& record);
 void append_value(std::string& out, const rank_record& record);
 void append_value(std::string& out, const page_record& record);
 void append_value(std::string& out, const description_record& record);
-void append_value(std::string& out, const handshake_engine_record& record);
-void append_value(std::string& out, const handshake_rank_record& record);
 
 /// Decodes a record from any bytes. Error: `corrupt`, naming the record, if they are not a record of that kind.
 result<node_identity> decode_identity(std::string_view key, std::string_view value);
@@ -186,10 +150,6 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
 result<rank_record> decode_rank(std::string_view key, std::string_view value);
 result<page_record> decode_page(std::string_view key, std::string_view value);
 result<description_record> decode_description(std::string_view key, std::string_view value);
-result<handshake_engine_record> decode_handshake_engine(std::string_view key, std::string_view value);
-result<handshake_rank_record> decode_handshake_rank(std::string_view key, std::string_view value);
-/// Whether the key is of an engine, or of a rank of one.
-bool is_handshake_engine(std::string_view key) noexcept;
 
 /// The key in words for errors: "page of key … and rank 3 in namespace …", or its bytes in hexadecimal.
 std::string describe_key(std::string_view key);

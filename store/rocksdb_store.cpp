@@ -4,6 +4,7 @@
 #include "base/threads.hpp"
 #include "store/commit_queue.hpp"
 #include "store/gated_files.hpp"
+#include "store/handshake_records.hpp"
 #include "store/rocksdb_options.hpp"
 #include "store/store_directory.hpp"
 

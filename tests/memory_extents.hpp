@@ -12,7 +12,7 @@
 
 namespace troupe::test {
 
-/// Lends memory of this process, as much as a test says.
+/// Assigns memory of this process, as much as a test says.
 class memory_extents final : public io::extent_source {
 public:
   memory_extents(std::uint32_t extents, std::uint64_t extent_bytes)
@@ -21,8 +21,8 @@ public:
                                                                                         {1, 2, 3}},
         left_(extents), total_(extents) {}
 
-  using io::extent_source::lend;
-  result<io::extent> lend(std::optional<io::numa_node> wish) override {
+  using io::extent_source::assign;
+  result<io::extent> assign(std::optional<io::numa_node> wish) override {
     wishes.push_back(wish);
     if (failure != errc::ok)
       return fail(failure, "the test says so");
@@ -48,7 +48,7 @@ public:
   /// The NUMA wishes of the callers that got an extent or were refused, in order.
   std::vector<std::optional<io::numa_node>> wishes;
 
-  /// The error that `lend` returns instead.
+  /// The error that `assign` returns instead.
   errc failure = errc::ok;
 
 private:

@@ -183,7 +183,7 @@ void cluster::on_tick() {
   if (etcd_)
     etcd_->on_time(now());
   fetching_.on_tick(now());
-  flush(); // a peer that was late is not asked by the next one
+  perform_effects(); // a peer that was late is not asked by the next one
   searching_.on_tick(now());
   learning_.on_time(now());
   if (next_look_ <= now()) {
@@ -208,6 +208,11 @@ void cluster::plan_tick() {
 
 void cluster::flush() {
   report_condition();
+  perform_effects();
+  plan_tick();
+}
+
+void cluster::perform_effects() {
   // Carrying out an effect may lead to more effects, such as the answer that there is no session.
   for (;;) {
     auto about_list = etcd_ ? etcd_->take_outbox() : std::vector<etcd_effect>{};
@@ -233,7 +238,6 @@ void cluster::flush() {
     for (const auto& effect : about_learning)
       std::visit([this](const auto& x) { perform(x); }, effect);
   }
-  plan_tick();
 }
 
 // -- members ----------------------------------------------------------------------------------------------------------

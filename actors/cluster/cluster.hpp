@@ -16,8 +16,8 @@
 #include "actors/cluster/takeover/adopter.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"
+#include "actors/support/node_condition.hpp"
 #include "base/next_tick.hpp"
-#include "base/node_condition.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -101,7 +101,9 @@ private:
   /// Has the names of seeds resolved again, unless that is in progress.
   void resolve_seeds();
   void on_tick();
+  /// Performs the effects of all rules, then plans the next tick.
   void flush();
+  void perform_effects();
   void plan_tick();
 
   // Events, each of which is followed by `flush`.

@@ -24,7 +24,7 @@ namespace troupe {
 /// that.
 ///
 /// For the thread that made it, at most one for each thread. The actors that are asked with short questions must not
-/// use their execution unit (`context()`) except while they run, since the one that they ran in last may be gone.
+/// use their execution unit (`context()`) except while they run, since the one that they ran in last may have ended.
 class asking_round final : public caf::execution_unit {
 public:
   static constexpr std::size_t most_keys = 32;

@@ -20,10 +20,10 @@ class Cache:
     def __init__(self, slots):
         self.slots = slots
         self.others = collections.OrderedDict()
-        self.spare = collections.OrderedDict()
+        self.first = collections.OrderedDict()
 
     def __contains__(self, key):
-        return key in self.others or key in self.spare
+        return key in self.others or key in self.first
 
     def leading(self, keys, first):
         """The number of consecutive keys from there on that it has."""
@@ -34,27 +34,27 @@ class Cache:
 
     # The last key of a prefix is the oldest, and is evicted first.
 
-    def use(self, keys, guests=False):
+    def use(self, keys, evict_first=False):
         for key in reversed(keys):
             if key in self.others:
                 self.others.move_to_end(key)
-            elif key in self.spare and guests:
-                self.spare.move_to_end(key)
-            elif key in self.spare:
-                del self.spare[key]
+            elif key in self.first and evict_first:
+                self.first.move_to_end(key)
+            elif key in self.first:
+                del self.first[key]
                 self.others[key] = True
 
-    def put(self, keys, guests=False):
+    def put(self, keys, evict_first=False):
         for key in reversed(keys):
             if key not in self:
-                (self.spare if guests else self.others)[key] = True
-        while len(self.others) + len(self.spare) > self.slots:
-            (self.spare or self.others).popitem(last=False)
+                (self.first if evict_first else self.others)[key] = True
+        while len(self.others) + len(self.first) > self.slots:
+            (self.first or self.others).popitem(last=False)
 
-    def let_go_first(self, keys):
+    def evict_before_others(self, keys):
         for key in reversed(keys):
             if self.others.pop(key, None):
-                self.spare[key] = True
+                self.first[key] = True
 
 
 def owner_of(key, nodes):
@@ -79,7 +79,7 @@ def fetch(nodes, here, keys, found, copies):
         new = [key for key in keys[found:found + best] if key not in here]
         here.put(new, copies == "home")
         if copies == "here":
-            source.let_go_first(new)
+            source.evict_before_others(new)
         came += len(new)
         found += best
         asked_before = source

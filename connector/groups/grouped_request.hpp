@@ -28,7 +28,7 @@ namespace troupe::connector {
 /// it has a limited number of loads.
 ///
 /// Pages of attention are stored by the step that fills them, while all their blocks are in the tables: later a window
-/// has gone on. Blocks of a state hold what is running, so states are stored only where the engine offers them.
+/// has moved on. Blocks of a state hold what is running, so states are stored only where the engine offers them.
 class grouped_request {
 public:
   using phase = request_tracker::phase;

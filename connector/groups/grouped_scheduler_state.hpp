@@ -123,7 +123,8 @@ private:
   load_pace pace_;
   std::uint64_t passed_over_tokens_ = 0;
   session_table<grouped_request> sessions_;
-  /// Until they are answered, also where their request is gone or does not wait any more: what they lease is released.
+  /// Until they are answered, also where their request has ended or does not wait any more: what they lease is
+  /// released.
   std::unordered_map<std::uint64_t, open_lookup> lookups_;
   std::unordered_map<store_id, open_transfer> transfers_;
   /// Sessions with a load to be sent to the workers, and with one in progress.

@@ -2,7 +2,7 @@
 
 #include "base/namespace_spec.hpp"
 #include "http/server/json_body.hpp"
-#include "messages/registry_messages.hpp"
+#include "messages/registry_admin_messages.hpp"
 
 /// Reads the body that creates a namespace: its spec, with the shape of its KV cache.
 

@@ -2,7 +2,7 @@
 
 #include "http/native/native.hpp"
 #include "http/server/json_body.hpp"
-#include "messages/registry_messages.hpp"
+#include "messages/registry_slot_messages.hpp"
 
 #include <cstdint>
 #include <optional>

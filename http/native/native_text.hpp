@@ -2,6 +2,7 @@
 
 #include "http/server/caller.hpp"
 #include "messages/cluster_messages.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include "http/server/router.hpp"
 #include "http/slots/refusals.hpp"
 #include "http/slots/slot_body.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>

@@ -76,7 +76,7 @@ void arena_pool::provide(const std::stop_token& stop) {
   refused_ -= refused ? 1U : 0U;
 }
 
-result<extent> arena_pool::lend(std::optional<numa_node> wish) {
+result<extent> arena_pool::assign(std::optional<numa_node> wish) {
   const std::lock_guard lock(mutex_);
   const auto number = free_list_.take(wish);
   if (!number) {

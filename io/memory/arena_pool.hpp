@@ -18,7 +18,7 @@
 namespace troupe::io {
 
 /// A source of extents from the memory of an arena. Allocating memory takes milliseconds for each extent, and seconds
-/// for many gigabytes, which is too long for the caller of `lend`. Threads of the pool therefore allocate all extents
+/// for many gigabytes, which is too long for the caller of `assign`. Threads of the pool therefore allocate all extents
 /// one after the other, from the construction of the pool on; each can be assigned as soon as it has memory.
 ///
 /// `extent_free_list` chooses which of them is assigned.
@@ -31,8 +31,8 @@ public:
   /// A quarter of the cores, at least 1 and at most 8: more threads hardly allocate any faster.
   static std::uint32_t default_threads() noexcept;
 
-  using extent_source::lend;
-  result<extent> lend(std::optional<numa_node> wish) override;
+  using extent_source::assign;
+  result<extent> assign(std::optional<numa_node> wish) override;
   bool take_back(std::uint32_t number) override;
   std::uint32_t available() const override;
   extent_counts counts() const override;

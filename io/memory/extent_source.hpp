@@ -60,10 +60,10 @@ public:
   ///
   /// Errors: `full` (all are assigned: one has to be returned first), `busy` (memory is not allocated yet: retry in
   /// some milliseconds; where the host has none, this persists).
-  virtual result<extent> lend(std::optional<numa_node> wish) = 0;
+  virtual result<extent> assign(std::optional<numa_node> wish) = 0;
 
   /// Assigns an extent on any NUMA node.
-  result<extent> lend() { return lend(std::nullopt); }
+  result<extent> assign() { return assign(std::nullopt); }
 
   /// Makes an extent assignable again: its former rank, and clients that had it pinned, must no longer touch it.
   /// Returns false, and changes nothing, if it is not assigned.

@@ -64,7 +64,7 @@ private:
   /// Has the loop of the line connect. Called with the lock.
   void connect(const stream_name& which);
   /// Wakes the connections that have something to take, but `self`, closes those that the other end has ended, and
-  /// opens those whose pause is over. Called with the lock.
+  /// opens those whose pause has ended. Called with the lock.
   void pass_on(std::optional<stream_number> self);
   void close_all(const error& why);
   /// Ends everything when no connection is left.

@@ -89,7 +89,7 @@ struct world {
   std::vector<std::future<result<std::uint32_t>>> answers;
 };
 
-TEST_CASE("short questions of a round are answered by its own thread when it ends", "[asking_round]") {
+TEST_CASE("asking round: short questions of a round are answered by its own thread when it ends", "[asking_round]") {
   world w;
   asking_round round(w.system);
   const auto second_seen = std::make_shared<counted>();
@@ -115,7 +115,8 @@ TEST_CASE("short questions of a round are answered by its own thread when it end
   CHECK(w.seen->messages == 4);
 }
 
-TEST_CASE("other questions, and more than a round may have, go to the workers at once", "[asking_round]") {
+TEST_CASE("asking round: other questions, and more than a round may have, go to the workers at once",
+          "[asking_round]") {
   world w;
   asking_round round(w.system);
   w.ask_counter(w.first);
@@ -135,7 +136,8 @@ TEST_CASE("other questions, and more than a round may have, go to the workers at
   }
 }
 
-TEST_CASE("what a round has collected goes to the workers with a question that is not short", "[asking_round]") {
+TEST_CASE("asking round: what a round has collected goes to the workers with a question that is not short",
+          "[asking_round]") {
   world w;
   asking_round round(w.system);
   {
@@ -159,7 +161,8 @@ TEST_CASE("what a round has collected goes to the workers with a question that i
   CHECK(round.waiting_since() == timestamp::max());
 }
 
-TEST_CASE("a question of an answer's receiver goes to a worker, as nothing would end its round", "[asking_round]") {
+TEST_CASE("asking round: a question of an answer's receiver goes to a worker, as nothing would end its round",
+          "[asking_round]") {
   world w;
   asking_round round(w.system);
   const auto second_seen = std::make_shared<counted>();
@@ -179,7 +182,7 @@ TEST_CASE("a question of an answer's receiver goes to a worker, as nothing would
   CHECK(second_seen->thread.load() != std::this_thread::get_id());
 }
 
-TEST_CASE("a question to an actor of another system is for the workers of that", "[asking_round]") {
+TEST_CASE("asking round: a question to an actor of another system is for the workers of that", "[asking_round]") {
   world w;
   world other;
   asking_round round(w.system);
@@ -188,7 +191,7 @@ TEST_CASE("a question to an actor of another system is for the workers of that",
   CHECK(*other.answer(0) == 1);
 }
 
-TEST_CASE("a round's thread leaves to the workers what it does not have to do itself", "[asking_round]") {
+TEST_CASE("asking round: a round's thread leaves to the workers what it does not have to do itself", "[asking_round]") {
   world w;
   const auto next_seen = std::make_shared<counted>();
   const auto next = w.system.spawn<caf::lazy_init>(sink, next_seen);
@@ -215,7 +218,7 @@ TEST_CASE("a round's thread leaves to the workers what it does not have to do it
   CHECK(next_seen->thread.load() != std::this_thread::get_id());
 }
 
-TEST_CASE("an actor that ends during a round is released, and one that has ended answers with an error",
+TEST_CASE("asking round: an actor that ends during a round is released, and one that has ended answers with an error",
           "[asking_round]") {
   world w;
   asking_round round(w.system);
@@ -239,8 +242,9 @@ TEST_CASE("an actor that ends during a round is released, and one that has ended
   CHECK(caf::actor_cast<caf::strong_actor_ptr>(waits)->strong_refs == 2);
 }
 
-TEST_CASE("what a round has collected is done when its thread leaves, and threads without one wake workers",
-          "[asking_round]") {
+TEST_CASE(
+    "asking round: what a round has collected is done when its thread leaves, and threads without one wake workers",
+    "[asking_round]") {
   world w;
   {
     std::optional<asking_round> round(std::in_place, w.system);

@@ -49,7 +49,7 @@ const T& must(const result<T>& x) {
 
 } // namespace
 
-TEST_CASE("The client saves and finds pages of two ranks", "[client]") {
+TEST_CASE("hf3fs client: the client saves and finds pages of two ranks", "[client]") {
   const client_world w;
   for (rank_number rank : {0U, 1U})
     REQUIRE(w.client->initialize(rank, 16));
@@ -82,7 +82,7 @@ TEST_CASE("The client saves and finds pages of two ranks", "[client]") {
   CHECK(places[0] != places[1]);
 }
 
-TEST_CASE("A request that the service refuses is returned as an error", "[client]") {
+TEST_CASE("hf3fs client: a request that the service refuses is returned as an error", "[client]") {
   const client_world w;
   REQUIRE(w.client->initialize(0, 4));
   CHECK(w.client->initialize(0, 4));
@@ -96,7 +96,7 @@ TEST_CASE("A request that the service refuses is returned as an error", "[client
   CHECK(without >= 1);
 }
 
-TEST_CASE("Threads that share a client find the same pages", "[client]") {
+TEST_CASE("hf3fs client: threads that share a client find the same pages", "[client]") {
   const client_world w;
   REQUIRE(w.client->initialize(0, 64));
   std::vector<std::string> keys;

@@ -157,7 +157,7 @@ TEST_CASE("halves: saved pages are found and loaded on all workers", "[connector
     for (std::size_t i = 0; i < 3; ++i)
       world.fill(worker, blocks[i], 100 * (i + 1));
   });
-  // On a busy machine, all may have been saved before the step was over: then no blocks are kept.
+  // On a busy machine, all may have been saved before the step had ended: then no blocks are kept.
   if (world.scheduler->request_finished("first"))
     REQUIRE(eventually([&] { return world.idle_step().sent == std::vector<std::string>{"first"}; }));
   CHECK(world.scheduler->take_events().size() == 1);

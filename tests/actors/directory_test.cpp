@@ -327,7 +327,7 @@ TEST_CASE("directory: a store failure ends it", "[directory]") {
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
   const auto asked = w.begin(it, rank_of("a", 0));
-  disk->write(fail(errc::io_error, "the disk is gone"));
+  disk->write(fail(errc::io_error, "the disk is lost"));
   w.run();
   CHECK(w.client().answer_to(asked).code() == errc::io_error);
 }

@@ -100,7 +100,8 @@ struct directory_world {
 
 } // namespace
 
-TEST_CASE("Replies of the handshake directory match its OpenAPI description", "[http][openapi][handshake]") {
+TEST_CASE("handshake openapi: replies of the handshake directory match its OpenAPI description",
+          "[http][openapi][handshake]") {
   directory_world directory;
   const http_world w([&](http::router& r, const auto&) {
     http::handshake::add_routes(r, directory.system, directory.it, {1024, std::chrono::seconds(60), true});

@@ -116,7 +116,7 @@ json many_keys(int count, int first = 0) {
 
 } // namespace
 
-TEST_CASE("A lookup over several shards leases exactly the keys that it found", "[http][native]") {
+TEST_CASE("http callers: a lookup over several shards leases exactly the keys that it found", "[http][native]") {
   const caller_world w;
   w.make();
   auto keys = many_keys(20);
@@ -145,7 +145,7 @@ TEST_CASE("A lookup over several shards leases exactly the keys that it found", 
   CHECK(leased() == "1111111000011000000");
 }
 
-TEST_CASE("A caller cannot use leases and reservations of another caller", "[http][native]") {
+TEST_CASE("http callers: a caller cannot use leases and reservations of another caller", "[http][native]") {
   const caller_world w;
   w.make();
   const auto keys = many_keys(4);
@@ -196,7 +196,7 @@ TEST_CASE("A caller cannot use leases and reservations of another caller", "[htt
   CHECK(w.leases_of("key-0") == 0);
 }
 
-TEST_CASE("Tokens of one name are one caller", "[http][native]") {
+TEST_CASE("http callers: tokens of one name are one caller", "[http][native]") {
   const caller_world w;
   w.make();
   w.store(many_keys(1));
@@ -206,7 +206,7 @@ TEST_CASE("Tokens of one name are one caller", "[http][native]") {
   CHECK(w.leases_of("key-0") == 0);
 }
 
-TEST_CASE("Generated lease identifiers cannot be predicted from each other", "[http][native]") {
+TEST_CASE("http callers: generated lease identifiers cannot be predicted from each other", "[http][native]") {
   const caller_world w;
   w.make();
   w.store(many_keys(1));
@@ -224,7 +224,7 @@ TEST_CASE("Generated lease identifiers cannot be predicted from each other", "[h
   CHECK(*numbers.rbegin() > (std::uint64_t{1} << 45U));
 }
 
-TEST_CASE("A read-only caller cannot keep writers from getting slots", "[http][native]") {
+TEST_CASE("http callers: a read-only caller cannot keep writers from getting slots", "[http][native]") {
   const caller_world w;
   constexpr int slots = 96;
   w.make("a", slots);
@@ -257,7 +257,8 @@ TEST_CASE("A read-only caller cannot keep writers from getting slots", "[http][n
   CHECK(caller_world::statuses(written) == words(slots / 3, "ok"));
 }
 
-TEST_CASE("One caller is limited in its share of leased keys and in its number of leases", "[http][native]") {
+TEST_CASE("http callers: one caller is limited in its share of leased keys and in its number of leases",
+          "[http][native]") {
   http::native::options options;
   options.limits.leases = 3;
   options.limits.leased_share = 0.25;
@@ -283,7 +284,7 @@ TEST_CASE("One caller is limited in its share of leased keys and in its number o
   CHECK(one(w.bob).code == 200);
 }
 
-TEST_CASE("Namespaces outside of a token's scope look as if they did not exist", "[http][native]") {
+TEST_CASE("http callers: namespaces outside of a token's scope look as if they did not exist", "[http][native]") {
   const caller_world w;
   w.make("a");
   w.make("team-1");
@@ -333,7 +334,7 @@ TEST_CASE("Namespaces outside of a token's scope look as if they did not exist",
   CHECK(w.get(w.reader, "/v1/stats").code == 200);
 }
 
-TEST_CASE("Only administrators see the salt of a namespace", "[http][native]") {
+TEST_CASE("http callers: only administrators see the salt of a namespace", "[http][native]") {
   const caller_world w;
   w.must(w.admin, "/v1/namespaces", {{"name", "a"}, {"model", "m"}, {"salt", "grains"}}, 201);
   CHECK(w.get(w.admin, "/v1/namespaces/a").body.at("salt") == "grains");
@@ -347,7 +348,7 @@ TEST_CASE("Only administrators see the salt of a namespace", "[http][native]") {
     }
 }
 
-TEST_CASE("Slot client protocols hide namespaces outside of a token's scope", "[http][hf3fs][sglang]") {
+TEST_CASE("http callers: slot client protocols hide namespaces outside of a token's scope", "[http][hf3fs][sglang]") {
   const caller_world w;
   const json pages{{"num_pages", 8}, {"role", "worker"}};
   w.must(w.alice, "/rank/0/initialize", pages);
@@ -412,7 +413,8 @@ TEST_CASE("Slot client protocols hide namespaces outside of a token's scope", "[
   CHECK(w.get(w.admin, "/v1/namespaces").body.at("namespaces").size() == 5);
 }
 
-TEST_CASE("Slot client protocols limit the share of pages that a read-only caller protects", "[http][hf3fs][sglang]") {
+TEST_CASE("http callers: slot client protocols limit the share of pages that a read-only caller protects",
+          "[http][hf3fs][sglang]") {
   const caller_world w;
   constexpr int pages = 96;
   const auto on_sglang = GENERATE(false, true);

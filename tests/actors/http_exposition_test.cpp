@@ -30,7 +30,7 @@ namespace_info info(const std::string& name, std::vector<rank_info> ranks = {}) 
 
 } // namespace
 
-TEST_CASE("Namespaces are shown with their ranks and the states of slots", "[http][metrics]") {
+TEST_CASE("http exposition: namespaces are shown with their ranks and the states of slots", "[http][metrics]") {
   auto x = info("a", {{0, 100, 20, 3, 4}, {7, 5, 5, 1, 0}});
   x.keys = 30;
   x.complete_keys = 19;
@@ -57,7 +57,8 @@ TEST_CASE("Namespaces are shown with their ranks and the states of slots", "[htt
   }
 }
 
-TEST_CASE("The metrics output stays bounded however many namespaces and ranks clients create", "[http][metrics]") {
+TEST_CASE("http exposition: the metrics output stays bounded however many namespaces and ranks clients create",
+          "[http][metrics]") {
   std::vector<namespace_info> all;
   for (int i = 0; i < 30; ++i) {
     std::vector<rank_info> ranks;
@@ -81,7 +82,8 @@ TEST_CASE("The metrics output stays bounded however many namespaces and ranks cl
   CHECK(series.size() == 6 * 11 + 17 * 5);
 }
 
-TEST_CASE("Current statistics reach the metrics actor before a scrape is answered", "[http][metrics]") {
+TEST_CASE("http exposition: current statistics reach the metrics actor before a scrape is answered",
+          "[http][metrics]") {
   sim s;
   const auto actor = s.spawn<metrics>("n");
   probe node{s.system()};
@@ -116,7 +118,7 @@ TEST_CASE("Current statistics reach the metrics actor before a scrape is answere
   CHECK_FALSE(texts[3]);
 }
 
-TEST_CASE("Namespaces created at run time appear in /metrics while they exist", "[http][metrics]") {
+TEST_CASE("http exposition: namespaces created at run time appear in /metrics while they exist", "[http][metrics]") {
   const http_world w([](http::router& r, const std::shared_ptr<const metadata_service>& service) {
     http::native::add_routes(r, service, {});
     http::admin_options options;

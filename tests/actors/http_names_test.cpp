@@ -41,7 +41,8 @@ struct named_world : http_world {
 
 } // namespace
 
-TEST_CASE("Resolving a name sends no message to a shard, however many namespaces there are", "[http][native]") {
+TEST_CASE("http names: resolving a name sends no message to a shard, however many namespaces there are",
+          "[http][native]") {
   const named_world w;
   const auto id = w.make("a");
   for (int i = 0; i < 9; ++i)
@@ -57,7 +58,7 @@ TEST_CASE("Resolving a name sends no message to a shard, however many namespaces
   CHECK(w.cost("POST", "/v1/namespaces/nobody/exists", R"({"keys":["k"]})", 404) == 0);
 }
 
-TEST_CASE("A name is known from the creation of its namespace until its removal", "[http][native]") {
+TEST_CASE("http names: a name is known from the creation of its namespace until its removal", "[http][native]") {
   const named_world w;
   CHECK(w.post("/v1/namespaces/a/exists", {{"keys", {"k"}}}).code == 404);
   const auto first = w.make("a");

@@ -29,7 +29,7 @@ struct refused_request {
 
 } // namespace
 
-TEST_CASE("An invalid request is refused with the reason and its position", "[http][native]") {
+TEST_CASE("http native refusals: an invalid request is refused with the reason and its position", "[http][native]") {
   const http_world w(native_routes());
   REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
   REQUIRE(w.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 8}}).code == 204);
@@ -124,7 +124,8 @@ TEST_CASE("An invalid request is refused with the reason and its position", "[ht
   CHECK(w.get("/v1/namespaces/a").body.at("leases") == 0);
 }
 
-TEST_CASE("A reservation that one shard refuses leaves no slots reserved on others", "[http][native]") {
+TEST_CASE("http native refusals: a reservation that one shard refuses leaves no slots reserved on others",
+          "[http][native]") {
   const auto most = registry_options{}.max_batch;
   const http_world w(native_routes(most + 10));
   REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
@@ -152,7 +153,7 @@ TEST_CASE("A reservation that one shard refuses leaves no slots reserved on othe
   CHECK(reservations() == 0);
 }
 
-TEST_CASE("Batches may be empty, and as large as the limit", "[http][native]") {
+TEST_CASE("http native refusals: batches may be empty, and as large as the limit", "[http][native]") {
   const http_world w(native_routes());
   REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
   REQUIRE(w.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 200}}).code == 204);
@@ -166,7 +167,7 @@ TEST_CASE("Batches may be empty, and as large as the limit", "[http][native]") {
   CHECK(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}}).body.at("results").size() == 100);
 }
 
-TEST_CASE("Each operation requires its role", "[http][native]") {
+TEST_CASE("http native refusals: each operation requires its role", "[http][native]") {
   const http::scratch_directory directory;
   auto config = http::test_config();
   config.tokens_file = directory.write("tokens", "read read-token-0123456789\nwrite write-token-0123456789\n"

@@ -70,7 +70,7 @@ json many_keys(int count, const std::string& prefix = "block ") {
 
 } // namespace
 
-TEST_CASE("Namespaces are created, shown and removed over HTTP", "[http][native]") {
+TEST_CASE("http native: namespaces are created, shown and removed over HTTP", "[http][native]") {
   const native_world w;
   CHECK(w.get("/v1/namespaces").body == json{{"namespaces", json::array()}});
   const json wanted{
@@ -122,7 +122,7 @@ TEST_CASE("Namespaces are created, shown and removed over HTTP", "[http][native]
   CHECK(w.get("/v1/namespaces").body.at("namespaces").size() == 1);
 }
 
-TEST_CASE("A namespace over HTTP can have layers of several shapes", "[http][native]") {
+TEST_CASE("http native: a namespace over HTTP can have layers of several shapes", "[http][native]") {
   const native_world w;
   const json indexer{{"layers", 2}, {"parts", 1}, {"heads", 1}, {"head_size", 132}, {"element_bytes", 1}};
   const json draft{{"layers", 1}, {"heads", 2}, {"head_size", 8}};
@@ -172,7 +172,7 @@ TEST_CASE("A namespace over HTTP can have layers of several shapes", "[http][nat
         (std::uint64_t{1} << 55U) + 4096 * 2304);
 }
 
-TEST_CASE("A namespace in use is removed only with force", "[http][native]") {
+TEST_CASE("http native: a namespace in use is removed only with force", "[http][native]") {
   const native_world w;
   w.make();
   static_cast<void>(w.must("reserve", {{"rank", 0}, {"keys", {"x"}}}));
@@ -185,7 +185,7 @@ TEST_CASE("A namespace in use is removed only with force", "[http][native]") {
   CHECK(w.get("/v1/namespaces/a").code == 404);
 }
 
-TEST_CASE("Pages are reserved, written, found and released over HTTP", "[http][native]") {
+TEST_CASE("http native: pages are reserved, written, found and released over HTTP", "[http][native]") {
   const native_world w;
   w.make(2);
   const auto keys = many_keys(20);
@@ -251,7 +251,7 @@ TEST_CASE("Pages are reserved, written, found and released over HTTP", "[http][n
   CHECK(w.get("/v1/stats").body.at("erased_pages") == 40);
 }
 
-TEST_CASE("A reservation can be aborted for single keys or as a whole", "[http][native]") {
+TEST_CASE("http native: a reservation can be aborted for single keys or as a whole", "[http][native]") {
   const native_world w;
   w.make(1, 16);
   const auto keys = many_keys(8);
@@ -273,7 +273,7 @@ TEST_CASE("A reservation can be aborted for single keys or as a whole", "[http][
         native_world::words{"not_owner"});
 }
 
-TEST_CASE("A key is a digest or text, by one rule", "[http][native]") {
+TEST_CASE("http native: a key is a digest or text, by one rule", "[http][native]") {
   http::native::options options;
   options.hash_text = [](std::string_view text) { return key_digest{1, text.size()}; };
   const native_world w(options);
@@ -301,7 +301,7 @@ TEST_CASE("A key is a digest or text, by one rule", "[http][native]") {
   }
 }
 
-TEST_CASE("Inspecting a key reports its full state and changes nothing", "[http][native]") {
+TEST_CASE("http native: inspecting a key reports its full state and changes nothing", "[http][native]") {
   const native_world w;
   w.make(2);
   CHECK(w.get("/v1/namespaces/a/keys/child").code == 404);
@@ -325,7 +325,7 @@ TEST_CASE("Inspecting a key reports its full state and changes nothing", "[http]
   CHECK(w.get("/v1/namespaces/a/keys/child").body == child);
 }
 
-TEST_CASE("Results of requests are counted per key", "[http][native]") {
+TEST_CASE("http native: results of requests are counted per key", "[http][native]") {
   http::native::options options;
   options.counts = std::make_shared<http::item_counts>();
   const native_world w(options);
@@ -337,7 +337,7 @@ TEST_CASE("Results of requests are counted per key", "[http][native]") {
   CHECK(options.counts->of(errc::not_found) == 10);
 }
 
-TEST_CASE("Generated tokens are unique", "[http][native]") {
+TEST_CASE("http native: generated tokens are unique", "[http][native]") {
   const native_world w;
   w.make(1, 64);
   std::set<std::string> tokens;
@@ -346,7 +346,7 @@ TEST_CASE("Generated tokens are unique", "[http][native]") {
   CHECK(tokens.size() == 20);
 }
 
-TEST_CASE("No slot is given to two of many concurrent clients", "[http][native]") {
+TEST_CASE("http native: no slot is given to two of many concurrent clients", "[http][native]") {
   const native_world w({}, 4);
   constexpr int clients = 6;
   constexpr int per_client = 30;

@@ -63,7 +63,7 @@ void check_described(const Routes& routes, const std::map<std::string, json>& de
 
 } // namespace
 
-TEST_CASE("The OpenAPI description lists every route and every listed route exists", "[http][openapi]") {
+TEST_CASE("http openapi: the OpenAPI description lists every route and every listed route exists", "[http][openapi]") {
   const auto document = json::parse(http::native::openapi_text());
   CHECK(document.at("openapi").get<std::string>().starts_with("3."));
   const auto described = described_operations(document);
@@ -104,7 +104,7 @@ TEST_CASE("The OpenAPI description lists every route and every listed route exis
   }
 }
 
-TEST_CASE("The OpenAPI description has no dangling references and no unused parts", "[http][openapi]") {
+TEST_CASE("http openapi: the OpenAPI description has no dangling references and no unused parts", "[http][openapi]") {
   const auto document = json::parse(http::native::openapi_text());
   std::set<std::string> references;
   collect_references(document, references);
@@ -119,7 +119,7 @@ TEST_CASE("The OpenAPI description has no dangling references and no unused part
     }
 }
 
-TEST_CASE("Replies match the OpenAPI description", "[http][openapi]") {
+TEST_CASE("http openapi: replies match the OpenAPI description", "[http][openapi]") {
   const http_world w([](http::router& r, const auto& service) {
     http::native::add_routes(r, service, {});
     http::admin_options admin;
@@ -213,7 +213,7 @@ TEST_CASE("Replies match the OpenAPI description", "[http][openapi]") {
   CHECK(unseen.empty());
 }
 
-TEST_CASE("The examples of the documentation work", "[http][openapi]") {
+TEST_CASE("http openapi: the examples of the documentation work", "[http][openapi]") {
   if (std::system("python3 -c '' 2>&1 && curl --version > /dev/null 2>&1") != 0) {
     WARN("skipped: needs python3 and curl");
     return;

@@ -22,9 +22,9 @@ struct http_world::system_options : caf::actor_system_config {
 namespace {
 
 /// Stands before an actor, counts what comes, and hands it on as it is.
-class counting_door final : public caf::monitorable_actor {
+class counting_proxy final : public caf::monitorable_actor {
 public:
-  counting_door(caf::actor_config& config, caf::strong_actor_ptr behind, std::atomic<std::uint64_t>& count)
+  counting_proxy(caf::actor_config& config, caf::strong_actor_ptr behind, std::atomic<std::uint64_t>& count)
       : caf::monitorable_actor(config), behind_(std::move(behind)), count_(count) {}
 
   void enqueue(caf::mailbox_element_ptr message, caf::execution_unit* thread) override {
@@ -32,7 +32,7 @@ public:
     behind_->enqueue(std::move(message), thread);
   }
 
-  const char* name() const override { return "counting_door"; }
+  const char* name() const override { return "counting_proxy"; }
 
 private:
   caf::strong_actor_ptr behind_;
@@ -41,7 +41,7 @@ private:
 
 registry_actor counted(caf::actor_system& system, const registry_actor& shard, std::atomic<std::uint64_t>& count) {
   caf::actor_config config;
-  return caf::actor_cast<registry_actor>(caf::make_actor<counting_door, caf::strong_actor_ptr>(
+  return caf::actor_cast<registry_actor>(caf::make_actor<counting_proxy, caf::strong_actor_ptr>(
       system.next_actor_id(), system.node(), &system, config, caf::actor_cast<caf::strong_actor_ptr>(shard), count));
 }
 

@@ -409,7 +409,8 @@ struct far_world : sim {
 } // namespace
 
 TEST_CASE("link: an unreachable node is retried with a growing back-off", "[link]") {
-  // The number of pauses between failed attempts before the time is over, by the attempt that finds a listener there.
+  // The number of pauses between failed attempts before the time has passed, by the attempt that finds a listener
+  // there.
   const auto first_try_after = [](duration silent) {
     far_world w;
     w.advance(silent);

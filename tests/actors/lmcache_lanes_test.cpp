@@ -56,8 +56,8 @@ public:
   explicit slow_extents(std::shared_ptr<arena_story> story) : story_(std::move(story)) {}
   ~slow_extents() override { story_->set(&arena_story::gone); }
 
-  using io::extent_source::lend;
-  result<io::extent> lend(std::optional<io::numa_node> wish) override { return memory_.lend(wish); }
+  using io::extent_source::assign;
+  result<io::extent> assign(std::optional<io::numa_node> wish) override { return memory_.assign(wish); }
   bool take_back(std::uint32_t number) override { return memory_.take_back(number); }
   std::uint32_t available() const override { return memory_.available(); }
   io::extent_counts counts() const override { return memory_.counts(); }
@@ -230,8 +230,8 @@ namespace {
 /// Lanes that work in the arena stop at a gate.
 class gated_extents final : public io::extent_source {
 public:
-  using io::extent_source::lend;
-  result<io::extent> lend(std::optional<io::numa_node> wish) override { return memory_.lend(wish); }
+  using io::extent_source::assign;
+  result<io::extent> assign(std::optional<io::numa_node> wish) override { return memory_.assign(wish); }
   bool take_back(std::uint32_t number) override { return memory_.take_back(number); }
   std::uint32_t available() const override { return memory_.available(); }
   io::extent_counts counts() const override { return memory_.counts(); }

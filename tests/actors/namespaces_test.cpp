@@ -225,7 +225,8 @@ TEST_CASE("namespaces: a cleared rank can be registered with another number of s
     CHECK(w.memory->used() == bytes_of_slots(6, 2));
     CHECK(w.add_rank(0, 6).code() == errc::ok);
   }
-  SECTION("while a writer is active: it is refused, and no slot is granted until its deadline and the rest are over") {
+  SECTION(
+      "while a writer is active: it is refused, and no slot is granted until its deadline and the rest have passed") {
     const auto more = w.keys_of(0, 1, 900);
     const auto given = w.allocate(0, more);
     REQUIRE(w.add_rank(0, 6).code() == errc::ok);
@@ -240,7 +241,7 @@ TEST_CASE("namespaces: a cleared rank can be registered with another number of s
     w.advance(std::chrono::seconds(5));
     CHECK(w.save(1, w.keys_of(1, 6, 720)).size() == 6);
   }
-  SECTION("while a slot is quarantined for a late writer: no slot is granted until the rest is over") {
+  SECTION("while a slot is quarantined for a late writer: no slot is granted until the rest has passed") {
     const auto slots = w.save(0, w.keys_of(0, 1, 900));
     for (const auto& shard : w.shards)
       CHECK(w.ask(shard, reclaim_request{w.id, 0, std::vector<slot_number>{*slots.begin()}}).code() == errc::ok);

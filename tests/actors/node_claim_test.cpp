@@ -42,7 +42,7 @@ struct claiming_node {
 
 } // namespace
 
-TEST_CASE("A node holds the claim on its data directory while it runs and releases it at shutdown",
+TEST_CASE("node claim: a node holds the claim on its data directory while it runs and releases it at shutdown",
           "[node_start][claims]") {
   claiming_node x;
   {
@@ -67,7 +67,8 @@ TEST_CASE("A node holds the claim on its data directory while it runs and releas
   CHECK((*again)->stop(x.system, seconds(30)));
 }
 
-TEST_CASE("A node that has lost its claim reports it, refuses saves and writes nothing", "[node_start][claims]") {
+TEST_CASE("node claim: a node that has lost its claim reports it, refuses saves and writes nothing",
+          "[node_start][claims]") {
   claiming_node x;
   auto node = x.start();
   REQUIRE(node);
@@ -91,7 +92,8 @@ TEST_CASE("A node that has lost its claim reports it, refuses saves and writes n
   CHECK((*back)->stop(x.system, seconds(30)));
 }
 
-TEST_CASE("A node that has lost its claim reports what to do depending on the new owner", "[node_start][claims]") {
+TEST_CASE("node claim: a node that has lost its claim reports what to do depending on the new owner",
+          "[node_start][claims]") {
   const auto held_by = [](io::claim_kind kind) {
     return text_of_lost_claim(io::claim_record{"other", 5, kind, io::claim_phase::holding, claim_lease, 1, "ours"});
   };
@@ -105,7 +107,8 @@ TEST_CASE("A node that has lost its claim reports what to do depending on the ne
   CHECK(missing(text_of_lost_claim(std::nullopt), {"lost to another node", "start the node again", "data_dir"}) == "");
 }
 
-TEST_CASE("A node whose data_dir was taken over reports it, also if its own claim is missing", "[node_start][claims]") {
+TEST_CASE("node claim: a node whose data_dir was taken over reports it, also if its own claim is missing",
+          "[node_start][claims]") {
   claiming_node x;
   auto node = x.start();
   REQUIRE(node);
@@ -121,7 +124,7 @@ TEST_CASE("A node whose data_dir was taken over reports it, also if its own clai
   static_cast<void>((*node)->stop(x.system, seconds(30))); // its index cannot be closed in good order
 }
 
-TEST_CASE("A node that does not share its index writes no claim", "[node_start][claims]") {
+TEST_CASE("node claim: a node that does not share its index writes no claim", "[node_start][claims]") {
   claiming_node x;
   SECTION("nothing") {
     x.options.storage.shared = false;
@@ -141,7 +144,7 @@ TEST_CASE("A node that does not share its index writes no claim", "[node_start][
   CHECK((*node)->stop(x.system, seconds(30)));
 }
 
-TEST_CASE("A node refuses a directory whose owner is alive on another host", "[node_start][claims]") {
+TEST_CASE("node claim: a node refuses a directory whose owner is alive on another host", "[node_start][claims]") {
   claiming_node x;
   std::filesystem::create_directories(x.options.data_dir);
   std::filesystem::permissions(x.options.data_dir, std::filesystem::perms::owner_all);

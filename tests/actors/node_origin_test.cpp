@@ -31,7 +31,7 @@ public:
 };
 
 struct origin_world : node_world {
-  reception_actor door = spawn<reception>(supervisor);
+  reception_actor published = spawn<reception>(supervisor);
   std::shared_ptr<io::arena> arena = io::arena::create({8192, 4096, io::huge_page_choice::off}).value();
 
   origin_world() { extents->rename(io::encode(arena->name())); }
@@ -44,7 +44,7 @@ struct origin_world : node_world {
   }
 
   answer attach_by_listener(probe& link, const attach_request& wanted, const caf::actor& as) {
-    const auto number = link.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(wanted, as));
+    const auto number = link.request(caf::actor_cast<caf::strong_actor_ptr>(published), caf::make_message(wanted, as));
     run();
     return link.answer_to(number);
   }

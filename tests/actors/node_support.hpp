@@ -91,7 +91,7 @@ struct node_world : sim {
     children.add_rank({0, 0, 10, worker0.as<io_worker_actor>(), allocator0.as<allocator_actor>(), false, slab0});
     children.add_rank({0, 1, 10, worker1.as<io_worker_actor>(), allocator1.as<allocator_actor>()});
     children.add_metrics(metrics.as<metrics_actor>());
-    children.add({"the namespaces actor", namespaces.as<caf::actor>(), "it is gone"});
+    children.add({"the namespaces actor", namespaces.as<caf::actor>(), "it has ended"});
     if (makes)
       children.namespaces = namespaces.as<namespaces_actor>();
     supervisor = spawn<node>(options, std::move(children), processes.watcher(), std::nullopt, peers);

@@ -59,7 +59,7 @@ public:
   }
   void stop() override { watch_->stopped = true; }
   result<void> health() const override {
-    return watch_->sound ? result<void>{} : fail(errc::slab_damaged, "the memory is gone");
+    return watch_->sound ? result<void>{} : fail(errc::slab_damaged, "the memory is lost");
   }
   std::string describe() const override { return "memory"; }
 
@@ -136,7 +136,7 @@ TEST_CASE_METHOD(memory_world, "io worker: a damaged store makes the node degrad
   watch->sound = false;
   advance(std::chrono::seconds(2));
   CHECK(condition->has(trouble::slab_damaged));
-  CHECK(condition->ready().error().text.find("the memory is gone") != std::string::npos);
+  CHECK(condition->ready().error().text.find("the memory is lost") != std::string::npos);
   CHECK(save(page(1), std::byte{7}) == errc::slab_damaged);
   CHECK(load(page(0)) == std::byte{7});
 }

@@ -7,7 +7,7 @@ namespace random_identity_test {
 
 using namespace troupe;
 
-TEST_CASE("every actor system has a random node id and its actors share it", "[doors]") {
+TEST_CASE("random identity: every actor system has a random node id and its actors share it", "[listeners]") {
   system_config first_options{config::caf_config{}};
   system_config second_options{config::caf_config{}};
   caf::actor_system first(first_options);

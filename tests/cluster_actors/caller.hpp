@@ -28,7 +28,7 @@ public:
   /// Has all keys of a chain fetched; true if all came.
   void fetch_chain(const namespace_id& ns, std::uint32_t chain, std::function<void(std::uint32_t)> then);
   void ask_for_stats(std::function<void(const cluster_stats&)> then);
-  /// Requests whose time is over; empty if there are none.
+  /// Requests whose time has passed; empty if there are none.
   std::string late() const;
   std::size_t waiting() const noexcept { return open_.size(); }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/cluster/cluster.hpp"
-#include "base/node_condition.hpp"
+#include "actors/support/node_condition.hpp"
 #include "tests/cluster_actors/fabric.hpp"
 #include "tests/cluster_actors/node_pages.hpp"
 #include "tests/cluster_actors/stub.hpp"

@@ -170,7 +170,7 @@ void world::end_leases() {
     if (in_use)
       count("lease ran out");
     if (in_use && nodes_[i].lives && nodes_[i].life == life && is_undisturbed(i))
-      broken("steady", "the lease of " + nodes_[i].name + " is over, although nothing has kept it from etcd");
+      broken("steady", "the lease of " + nodes_[i].name + " has expired, although nothing has kept it from etcd");
     store.end_lease(which);
   }
   carry_lines();

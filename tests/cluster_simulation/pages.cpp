@@ -224,7 +224,7 @@ void world::land(std::size_t i, const cluster::fetch_move& x, const std::shared_
   if (!n.calls.contains(x.call) && !has(defect::answer_loads_early))
     return count("landed nowhere");
   if (into->gone)
-    return broken("blocks", "bytes come to memory of " + n.name + " that is gone");
+    return broken("blocks", "bytes come to memory of " + n.name + " that was freed");
   transfer_result outcome;
   const auto rank = has(defect::one_memory_for_all_ranks) ? 0 : x.rank;
   for (std::size_t k = 0; k < x.work.keys.size(); ++k) {

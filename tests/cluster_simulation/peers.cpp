@@ -86,7 +86,7 @@ void world::on_hello(std::size_t i, peer_number peer, number hello, const result
   auto& heard = n.heard_of[peer];
   const auto now = n.members->card(peer).incarnation;
   if (now < heard)
-    broken("current", n.name + " takes " + other.name + " for a run of it that is over");
+    broken("current", n.name + " takes " + other.name + " for a run of it that has ended");
   if (heard != 0 && now > heard)
     count("begun anew");
   heard = now;

@@ -124,7 +124,8 @@ private:
 
 } // namespace
 
-TEST_CASE("Engines that save, load and cancel concurrently never find a page of another key", "[hf3fs][concurrency]") {
+TEST_CASE("concurrency: engines that save, load and cancel concurrently never find a page of another key",
+          "[hf3fs][concurrency]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   slot_node_options options;

@@ -50,7 +50,7 @@ bool all_apart(metadata_server& server, std::uint32_t rank, const keys_t& keys) 
 
 } // namespace
 
-TEST_CASE("M-01 a full pool evicts to make room for new pages", "[hazard]") {
+TEST_CASE("M-01: a full pool evicts to make room for new pages", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 4);
     for (const auto* key : {"a", "b", "c", "d"})
@@ -59,7 +59,7 @@ TEST_CASE("M-01 a full pool evicts to make room for new pages", "[hazard]") {
   });
 }
 
-TEST_CASE("M-02 releasing a live page never leaves two keys on one page", "[hazard]") {
+TEST_CASE("M-02: releasing a live page never leaves two keys on one page", "[hazard]") {
   auto options = quick();
   options.hf3fs.reservation_deadline = std::chrono::seconds{1};
   only_the_old_one_fails(
@@ -78,7 +78,7 @@ TEST_CASE("M-02 releasing a live page never leaves two keys on one page", "[haza
       options);
 }
 
-TEST_CASE("M-03 two writers of one key share one page and no page is lost", "[hazard]") {
+TEST_CASE("M-03: two writers of one key share one page and no page is lost", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 4);
     server.initialize(1, 4);
@@ -93,7 +93,7 @@ TEST_CASE("M-03 two writers of one key share one page and no page is lost", "[ha
   });
 }
 
-TEST_CASE("M-04 a page whose writer disappears is freed", "[hazard]") {
+TEST_CASE("M-04: a page whose writer disappears is freed", "[hazard]") {
   auto options = quick();
   options.hf3fs.reservation_deadline = std::chrono::milliseconds{300};
   only_the_old_one_fails(
@@ -108,7 +108,7 @@ TEST_CASE("M-04 a page whose writer disappears is freed", "[hazard]") {
       options);
 }
 
-TEST_CASE("M-05 a rank that registers late does not keep keys incomplete", "[hazard]") {
+TEST_CASE("M-05: a rank that registers late does not keep keys incomplete", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 4);
     REQUIRE(server.save(0, "k"));
@@ -119,7 +119,7 @@ TEST_CASE("M-05 a rank that registers late does not keep keys incomplete", "[haz
   });
 }
 
-TEST_CASE("M-06 engines of different world sizes neither mix nor block each other", "[hazard]") {
+TEST_CASE("M-06: engines of different world sizes neither mix nor block each other", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     auto& two = server.ns("tp2");
     auto& four = server.ns("tp4");
@@ -136,14 +136,14 @@ TEST_CASE("M-06 engines of different world sizes neither mix nor block each othe
   });
 }
 
-TEST_CASE("M-06 a second engine with another world size is refused in the same namespace", "[hazard]") {
+TEST_CASE("M-06: a second engine with another world size is refused in the same namespace", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     // A rank of twice as many has half the bytes per page.
     return server.initialize(0, 10) == 200 && server.initialize(1, 10) == 200 && server.initialize(0, 20) == 409;
   });
 }
 
-TEST_CASE("M-07 a confirmation for a rank that is not registered changes nothing", "[hazard]") {
+TEST_CASE("M-07: a confirmation for a rank that is not registered changes nothing", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     const auto code = server.confirm(7, {{"a", 0}}, {0});
     server.initialize(7, 4);
@@ -152,7 +152,7 @@ TEST_CASE("M-07 a confirmation for a rank that is not registered changes nothing
   });
 }
 
-TEST_CASE("M-08 page numbers beyond the rank's pool are never allocated", "[hazard]") {
+TEST_CASE("M-08: page numbers beyond the rank's pool are never allocated", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     server.confirm(0, {{"ghost", 77}, {"wraith", -3}}, {-5, 999, 4294967296, 9223372036854775807});
@@ -165,7 +165,7 @@ TEST_CASE("M-08 page numbers beyond the rank's pool are never allocated", "[haza
   });
 }
 
-TEST_CASE("M-09 a page confirmed and released concurrently is never both live and free", "[hazard]") {
+TEST_CASE("M-09: a page confirmed and released concurrently is never both live and free", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 1);
     const auto to = server.allocate_one(0, "a");
@@ -174,7 +174,7 @@ TEST_CASE("M-09 a page confirmed and released concurrently is never both live an
   });
 }
 
-TEST_CASE("M-10 a key that occurs twice takes one page", "[hazard]") {
+TEST_CASE("M-10: a key that occurs twice takes one page", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 3);
     const auto given = server.allocate(0, {"a", "a"});
@@ -186,7 +186,7 @@ TEST_CASE("M-10 a key that occurs twice takes one page", "[hazard]") {
   });
 }
 
-TEST_CASE("M-11 a malformed request takes no pages", "[hazard]") {
+TEST_CASE("M-11: a malformed request takes no pages", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     REQUIRE_FALSE(server.allocate_items(0, {{"a"}, {"xyz", false}}));
@@ -195,14 +195,14 @@ TEST_CASE("M-11 a malformed request takes no pages", "[hazard]") {
   });
 }
 
-TEST_CASE("M-11 a string of two characters is not accepted as a pair", "[hazard]") {
+TEST_CASE("M-11: a string of two characters is not accepted as a pair", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     return !server.allocate_items(0, {{"ab", false}});
   });
 }
 
-TEST_CASE("M-12 a rank cannot be initialized with another number of pages", "[hazard]") {
+TEST_CASE("M-12: a rank cannot be initialized with another number of pages", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     REQUIRE(server.initialize(0, 4) == 200);
     const auto other = server.initialize(0, 8);
@@ -210,7 +210,7 @@ TEST_CASE("M-12 a rank cannot be initialized with another number of pages", "[ha
   });
 }
 
-TEST_CASE("M-12 an engine that died during a save can restart with another number of pages", "[hazard]") {
+TEST_CASE("M-12: an engine that died during a save can restart with another number of pages", "[hazard]") {
   auto options = quick();
   options.hf3fs.reservation_deadline = options.hf3fs.protect_for = std::chrono::seconds{1};
   options.sglang.reservation_deadline = options.sglang.protect_for = std::chrono::seconds{1};
@@ -231,7 +231,7 @@ TEST_CASE("M-12 an engine that died during a save can restart with another numbe
   only_the_old_one_fails(survives, options);
 }
 
-TEST_CASE("M-13 ranks stay usable after everything was cleared", "[hazard]") {
+TEST_CASE("M-13: ranks stay usable after everything was cleared", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     REQUIRE(server.save(0, "a"));
@@ -241,7 +241,7 @@ TEST_CASE("M-13 ranks stay usable after everything was cleared", "[hazard]") {
   });
 }
 
-TEST_CASE("M-14 a repeated allocation gets the answer of the first", "[hazard]") {
+TEST_CASE("M-14: a repeated allocation gets the answer of the first", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     const auto lost = server.allocate_one(0, "a");
@@ -253,7 +253,7 @@ TEST_CASE("M-14 a repeated allocation gets the answer of the first", "[hazard]")
   });
 }
 
-TEST_CASE("M-15 a page located by a reader is not given to another key", "[hazard]") {
+TEST_CASE("M-15: a page located by a reader is not given to another key", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 1);
     REQUIRE(server.save(0, "a"));
@@ -266,7 +266,7 @@ TEST_CASE("M-15 a page located by a reader is not given to another key", "[hazar
   });
 }
 
-TEST_CASE("M-17 two models have separate keys and page sizes", "[hazard]") {
+TEST_CASE("M-17: two models have separate keys and page sizes", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     auto& small = server.ns("small");
     auto& large = server.ns("large");
@@ -279,7 +279,7 @@ TEST_CASE("M-17 two models have separate keys and page sizes", "[hazard]") {
   });
 }
 
-TEST_CASE("M-18 a caller without a token can neither clear nor read anything", "[hazard]") {
+TEST_CASE("M-18: a caller without a token can neither clear nor read anything", "[hazard]") {
   const http::scratch_directory files;
   auto options = quick();
   const std::string writer = "writer-0123456789abcdef0123456789abcdef";
@@ -303,7 +303,7 @@ TEST_CASE("M-18 a caller without a token can neither clear nor read anything", "
   CHECK_FALSE(ours.has("a"));
 }
 
-TEST_CASE("M-20 a rank is accepted as a string and as a number", "[hazard]") {
+TEST_CASE("M-20: a rank is accepted as a string and as a number", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     const auto by_text = server.allocate_by_text("0", {"a"});

@@ -22,7 +22,7 @@ std::string many_keys(std::size_t n, std::string_view item) {
 
 } // namespace
 
-TEST_CASE("Replies to vLLM match its client byte for byte", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: replies to vLLM match its client byte for byte", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -54,7 +54,7 @@ TEST_CASE("Replies to vLLM match its client byte for byte", "[hf3fs]") {
        });
 }
 
-TEST_CASE("vLLM's keys are returned unchanged", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: vLLM's keys are returned unchanged", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -68,7 +68,7 @@ TEST_CASE("vLLM's keys are returned unchanged", "[hf3fs]") {
        });
 }
 
-TEST_CASE("A key is complete when all of vLLM's ranks have it", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: a key is complete when all of vLLM's ranks have it", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -88,7 +88,7 @@ TEST_CASE("A key is complete when all of vLLM's ranks have it", "[hf3fs]") {
        });
 }
 
-TEST_CASE("With a fixed world size a key is incomplete until all of vLLM's ranks have it", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: with a fixed world size a key is incomplete until all of vLLM's ranks have it", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.world_size = 2;
   const auto node = started_node(options);
@@ -107,7 +107,7 @@ TEST_CASE("With a fixed world size a key is incomplete until all of vLLM's ranks
        });
 }
 
-TEST_CASE("vLLM's allocations beyond the pool fail per key", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: vLLM's allocations beyond the pool fail per key", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -118,7 +118,7 @@ TEST_CASE("vLLM's allocations beyond the pool fail per key", "[hf3fs]") {
        });
 }
 
-TEST_CASE("Invalid entries of vLLM's confirmations are refused and the others count", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: invalid entries of vLLM's confirmations are refused and the others count", "[hf3fs]") {
   std::mutex mutex;
   std::map<errc, std::uint64_t> refused;
   slot_node_options options;
@@ -145,7 +145,7 @@ TEST_CASE("Invalid entries of vLLM's confirmations are refused and the others co
   CHECK(refused == std::map<errc, std::uint64_t>{{errc::stale, 1}, {errc::not_found, 1}, {errc::out_of_range, 4}});
 }
 
-TEST_CASE("vLLM's requests for an unknown rank get a permanent error", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: vLLM's requests for an unknown rank get a permanent error", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   const auto refused = [&] {
@@ -164,7 +164,7 @@ TEST_CASE("vLLM's requests for an unknown rank get a permanent error", "[hf3fs]"
   CHECK(contents(*node) == before);
 }
 
-TEST_CASE("A request outside of vLLM's protocol changes nothing", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: a request outside of vLLM's protocol changes nothing", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.max_keys = 100;
   const auto node = started_node(options);
@@ -248,7 +248,7 @@ TEST_CASE("A request outside of vLLM's protocol changes nothing", "[hf3fs]") {
        {{"/keys/get_locations", R"({"rank":0,"keys":["a","b","fresh"]})", 200, R"({"locations":[0,null,null]})"}});
 }
 
-TEST_CASE("vLLM's clients select a namespace by their base URL", "[hf3fs]") {
+TEST_CASE("hf3fs protocol: vLLM's clients select a namespace by their base URL", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.max_namespaces = 2;
   const auto node = started_node(options);

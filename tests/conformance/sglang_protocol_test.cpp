@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 } // namespace
 
-TEST_CASE("Replies to SGLang match its client byte for byte", "[sglang]") {
+TEST_CASE("sglang protocol: replies to SGLang match its client byte for byte", "[sglang]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client, {
@@ -40,7 +40,7 @@ TEST_CASE("Replies to SGLang match its client byte for byte", "[sglang]") {
                });
 }
 
-TEST_CASE("SGLang's ranks are independent of each other", "[sglang]") {
+TEST_CASE("sglang protocol: SGLang's ranks are independent of each other", "[sglang]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -65,7 +65,7 @@ TEST_CASE("SGLang's ranks are independent of each other", "[sglang]") {
        });
 }
 
-TEST_CASE("SGLang's namespaces are separate and limited in number", "[sglang]") {
+TEST_CASE("sglang protocol: SGLang's namespaces are separate and limited in number", "[sglang]") {
   slot_node_options options;
   options.sglang.max_namespaces = 2;
   const auto node = started_node(options);
@@ -86,7 +86,7 @@ TEST_CASE("SGLang's namespaces are separate and limited in number", "[sglang]") 
        });
 }
 
-TEST_CASE("SGLang's models are separated by base URL even with equal pool names", "[sglang]") {
+TEST_CASE("sglang protocol: SGLang's models are separated by base URL even with equal pool names", "[sglang]") {
   slot_node_options options;
   options.sglang.max_namespaces = 5;
   const auto node = started_node(options);
@@ -126,7 +126,7 @@ TEST_CASE("SGLang's models are separated by base URL even with equal pool names"
                });
 }
 
-TEST_CASE("SGLang's reservations beyond the pool get no page", "[sglang]") {
+TEST_CASE("sglang protocol: SGLang's reservations beyond the pool get no page", "[sglang]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client, {
@@ -137,7 +137,7 @@ TEST_CASE("SGLang's reservations beyond the pool get no page", "[sglang]") {
                });
 }
 
-TEST_CASE("A request outside of SGLang's protocol changes nothing", "[sglang]") {
+TEST_CASE("sglang protocol: a request outside of SGLang's protocol changes nothing", "[sglang]") {
   slot_node_options options;
   options.sglang.max_keys = 100;
   const auto node = started_node(options);
@@ -182,7 +182,7 @@ TEST_CASE("A request outside of SGLang's protocol changes nothing", "[sglang]") 
   CHECK(contents(*node) == before);
 }
 
-TEST_CASE("Both protocols share one port and refuse each other's requests", "[sglang][hf3fs]") {
+TEST_CASE("sglang protocol: both protocols share one port and refuse each other's requests", "[sglang][hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -201,7 +201,7 @@ TEST_CASE("Both protocols share one port and refuse each other's requests", "[sg
        });
 }
 
-TEST_CASE("SGLang's keys are evicted before the parent that they name", "[sglang]") {
+TEST_CASE("sglang protocol: SGLang's keys are evicted before the parent that they name", "[sglang]") {
   const auto node = started_node();
   http::client client{node->port()};
   const auto page = GENERATE(0, 1);

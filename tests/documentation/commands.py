@@ -3,7 +3,7 @@
 For each file its commands in their order, without comments. A command is
 
 - run as it stands, unless something else is said;
-- `start`ed: a node, which runs until the next one of the block, or the block, ends;
+- `start`ed: a node, which runs until the next one of the block, or the block, ends (the page, for `ONE_RUN`);
 - run `instead`: the same, smaller, or with real values for invented ones;
 - `skip`ped, for a reason that begins with one of those of `REASONS`.
 
@@ -44,9 +44,16 @@ REASONS = (ROOT, SYSTEMD, GPU, ENGINE, HOSTS, BUILDS, TESTS, LONG, ELSEWHERE)
 
 # A node without a config, and with one that has recorded what it was asked; where the text has said that one runs.
 NODE = "start troupe serve"
-# It ends with 1 while a node is away, as the only seed may be here.
+# It ends with 1 while a node is unreachable, as the only seed may be here.
 OR_AWAY = "{} || test $? -eq 1"
 REPLAY = "troupe replay --quiet --attach data/single --trace traces/sample.jsonl"
+
+# In place of an engine's requests: they save what they do not find, and load what they find.
+REQUESTS = ("troupe replay --quiet --trace traces/sample.jsonl --limit 4 --attach data/engines --make-namespace "
+            "configs/namespaces/sample.json")
+
+# The blocks of these are one sequence: nodes of one run until the page ends.
+ONE_RUN = ("docs/quickstart.md",)
 
 # Blocks marked `sh` in these are run by tests/conformance/run_examples.py, which needs a node with both protocols.
 EXAMPLES = ("docs/http-api.md", "docs/handshake.md")
@@ -218,9 +225,10 @@ FILES = {
     "docs/quickstart.md": [
         run("build/release/troupe serve --config configs/engines.json &",
             instead="start build/release/troupe serve --config configs/engines.json"),
-        *skip(ENGINE, "pip install ./python", "vllm serve MODEL --kv-transfer-config …",
-              "curl -s http://127.0.0.1:8000/v1/completions …"),
-        run("troupe top --count 1 --plain", before=NODE, prints="healthy"),
+        *skip(ENGINE, "pip install ./python", "vllm serve MODEL --kv-transfer-config …"),
+        run("curl -s http://127.0.0.1:8000/v1/completions …", instead=REQUESTS, prints="0 of 132 blocks were found"),
+        run("troupe top --count 1 --plain", before=f"{REQUESTS} | grep '132 of 132 blocks were found'",
+            prints="healthy: hits"),
     ],
     "docs/replay.md": [
         run("troupe replay --trace traces/sample.jsonl --ranks 2 --page-bytes 262144", prints="410 MiB"),

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from commands import EXAMPLES, FILES, REASONS
+from commands import EXAMPLES, FILES, ONE_RUN, REASONS
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from free_ports import free_ports  # noqa: E402
@@ -154,7 +154,10 @@ class Pages:
                         continue
                     left.remove(found)
                     block.append((text, found))
-                self.blocks.append((name, line, block))
+                if name in ONE_RUN and self.blocks and self.blocks[-1][0] == name:
+                    self.blocks[-1][2].extend(block)
+                else:
+                    self.blocks.append((name, line, block))
             self.wrong += [f"{name}: listed, and not shown any more: {x.text}" for x in left]
         self.wrong += [f"{name}: there is no such page" for name in FILES if name not in shown]
         self.wrong += [f"{x.text}: '{x.reason}' is no reason" for listed in FILES.values() for x in listed

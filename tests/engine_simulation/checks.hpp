@@ -16,7 +16,7 @@ namespace troupe::engine_simulation {
 /// obligations for preemption:
 ///
 ///   P1a  blocks of an op are those of the request at these positions, at that step
-///   P1b  a store ends where tokens are computed once the step is over; no page is stored twice at a time, or again
+///   P1b  a store ends where tokens are computed once the step has ended; no page is stored twice at a time, or again
 ///        when it is in the cache; none is forgotten
 ///   P1c  a load covers what the engine has not computed, from the beginning of the page on, once between preemptions
 ///   P1d  the connector's list of a request's blocks is the engine's

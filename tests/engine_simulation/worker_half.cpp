@@ -159,7 +159,7 @@ void sim_worker_half::check_load(const load& x, bool said_to_have_failed) {
     const auto said = std::find(reported_.begin(), reported_.end(), block) != reported_.end();
     if (failed != said)
       world_.fail("reports", "worker " + std::to_string(worker_) + " says that the load of " + x.request +
-                                 " is over, and block " + std::to_string(block) +
+                                 " has ended, and block " + std::to_string(block) +
                                  (failed ? ", which was not filled, is not among the errors"
                                          : ", which was filled, is among the errors"));
     std::erase(reported_, block);

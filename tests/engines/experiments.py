@@ -481,7 +481,7 @@ def disk_hits(lab):
     return hits, "0 of them where nothing was to come from the disk"
 
 
-@experiment("the node is killed while an engine runs, is away, and comes back with its pages")
+@experiment("the node is killed while an engine runs, is down, and comes back with its pages")
 def node_killed(lab):
     made = warm_node(lab, "killed")
     others = engines.random_prompts(11, 2, PROMPT)

@@ -207,7 +207,7 @@ class stopwatch:
             self.one.idle_steps(3)
             if self.llm.reset_prefix_cache():
                 return
-        raise RuntimeError("vLLM does not give up its prefix cache: blocks are not freed")
+        raise RuntimeError("vLLM does not free its prefix cache: blocks are not freed")
 
 
 def times_of(one, lengths, repeat, again):

@@ -223,7 +223,7 @@ def prefill_restarted(lab):
     require(fresh["remote_host"] != lost["remote_host"], "the two starts cannot be told apart")
     lab.require_as_alone(lab.decode(decode, fresh, 2), 2)
     lab.require_in_log(decode, "has started again")
-    # The memory of the first start is gone and is not looked up in that of the second one.
+    # The memory of the first start is lost and is not looked up in that of the second one.
     late = lab.decode(decode, lost, 1)
     lab.require_as_alone(late, 1, loaded=False)
     lab.require_as_alone(lab.decode(decode, lab.prefill(again, 0), 0))

@@ -70,7 +70,7 @@ public:
   /// The answer to a request has ended, or its patience.
   void end_of_replay(const std::string& topic) { streams[topic].requested = false; }
 
-  /// The connection was lost: what has arrived and was not looked at is gone.
+  /// The connection was lost: what has arrived and was not looked at is lost.
   void disconnect() {
     for (auto& [topic, s] : streams) {
       s.waiting.clear();

@@ -60,14 +60,14 @@ part_limits limits_for(std::uint64_t page_bytes) {
 
 } // namespace
 
-TEST_CASE("A gather begins with a small part to start the PCIe transfer early", "[plan]") {
+TEST_CASE("page parts: a gather begins with a small part to start the PCIe transfer early", "[plan]") {
   const list_of_pages list(256, mebibyte / 4);
   const auto parts = parts_of(move_direction::gather, limits_for(mebibyte / 4), list.view());
   CHECK(sizes_of(parts, mebibyte / 4) == std::vector<std::uint64_t>{3 * mebibyte, 32 * mebibyte, 29 * mebibyte});
   CHECK(std::none_of(parts.begin(), parts.end(), [](const page_part& part) { return part.direct; }));
 }
 
-TEST_CASE("A scatter ends with a short copy and pages that a kernel reads directly", "[plan]") {
+TEST_CASE("page parts: a scatter ends with a short copy and pages that a kernel reads directly", "[plan]") {
   const list_of_pages list(256, mebibyte / 4);
   const auto parts = parts_of(move_direction::scatter, limits_for(mebibyte / 4), list.view());
   CHECK(sizes_of(parts, mebibyte / 4) ==
@@ -83,7 +83,7 @@ TEST_CASE("A scatter ends with a short copy and pages that a kernel reads direct
   CHECK(std::none_of(copied.begin(), copied.end(), [](const page_part& part) { return part.direct; }));
 }
 
-TEST_CASE("A short list is one part while other copies overlap with it", "[plan]") {
+TEST_CASE("page parts: a short list is one part while other copies overlap with it", "[plan]") {
   const list_of_pages list(64, mebibyte / 4);
   for (const auto direction : {move_direction::gather, move_direction::scatter}) {
     auto limits = limits_for(mebibyte / 4);
@@ -100,7 +100,7 @@ TEST_CASE("A short list is one part while other copies overlap with it", "[plan]
   }
 }
 
-TEST_CASE("A kernel accesses only pages that are locked and aligned", "[plan]") {
+TEST_CASE("page parts: a kernel accesses only pages that are locked and aligned", "[plan]") {
   constexpr auto page = mebibyte / 4;
   const auto any_direct = [](const std::vector<page_part>& parts) {
     return std::any_of(parts.begin(), parts.end(), [](const page_part& part) { return part.direct; });
@@ -126,7 +126,7 @@ TEST_CASE("A kernel accesses only pages that are locked and aligned", "[plan]") 
       any_direct(parts_of(move_direction::scatter, limits_for(8 * mebibyte), list_of_pages(8, 8 * mebibyte).view())));
 }
 
-TEST_CASE("Gaps between pages are copied only where that is allowed", "[plan]") {
+TEST_CASE("page parts: gaps between pages are copied only where that is allowed", "[plan]") {
   constexpr auto page = mebibyte / 4;
   constexpr std::uint64_t gap = 4096;
   const auto joined = [&](move_direction direction, const list_of_pages& list, std::uint64_t ahead = 0) {
@@ -167,7 +167,7 @@ TEST_CASE("Gaps between pages are copied only where that is allowed", "[plan]") 
   CHECK(joined(move_direction::scatter, list_of_pages(40, page, gap, false)) < 10);
 }
 
-TEST_CASE("Pages are found in the locked range that holds all of them", "[plan]") {
+TEST_CASE("page parts: pages are found in the locked range that holds all of them", "[plan]") {
   list_of_pages list(4, 4096);
   auto* const begin = list.locked.front().host;
   auto* const device = list.locked.front().device;
@@ -181,7 +181,7 @@ TEST_CASE("Pages are found in the locked range that holds all of them", "[plan]"
   CHECK(places[3].device == nullptr);
 }
 
-TEST_CASE("Parts contain each page once in order and fit into the staging buffer", "[plan]") {
+TEST_CASE("page parts: parts contain each page once in order and fit into the staging buffer", "[plan]") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -222,7 +222,8 @@ TEST_CASE("Parts contain each page once in order and fit into the staging buffer
   }
 }
 
-TEST_CASE("Moves of each encoding are made together, and those that have none after all with the others", "[gpu]") {
+TEST_CASE("page parts: moves of each encoding are made together, and those that have none after all with the others",
+          "[gpu]") {
   struct call {
     page_encoding encoding;
     std::vector<std::uint32_t> blocks;
@@ -274,7 +275,7 @@ TEST_CASE("Moves of each encoding are made together, and those that have none af
   CHECK(calls.size() == 2);
 }
 
-TEST_CASE("Moves with room for an encoded page only are never made as they are", "[gpu]") {
+TEST_CASE("page parts: moves with room for an encoded page only are never made as they are", "[gpu]") {
   std::vector<block_move> moves(4);
   std::vector<std::uint32_t> made;
   for (std::uint32_t i = 0; i < moves.size(); ++i) {
@@ -298,7 +299,7 @@ TEST_CASE("Moves with room for an encoded page only are never made as they are",
   CHECK(moves[3].verdict == errc::unsupported);
 }
 
-TEST_CASE("A page is in a locked range if the bytes that it is stored in are", "[gpu]") {
+TEST_CASE("page parts: a page is in a locked range if the bytes that it is stored in are", "[gpu]") {
   std::vector<std::byte> memory(131072);
   std::byte other{};
   const std::vector<locked_range> locked{{memory.data(), memory.size(), &other}};

@@ -74,7 +74,7 @@ std::vector<place> places_of(const page_plan& plan) {
 
 } // namespace
 
-TEST_CASE("Division by a multiplication is exact", "[plan]") {
+TEST_CASE("page plan: division by a multiplication is exact", "[plan]") {
   std::mt19937 random(1);
   const auto check = [](std::uint32_t divisor, std::uint32_t dividend) {
     if (fast_divisor(divisor).divide(dividend) != dividend / divisor)
@@ -95,7 +95,7 @@ TEST_CASE("Division by a multiplication is exact", "[plan]") {
   }
 }
 
-TEST_CASE("Tiles cover each word of a page once, at the address that the strides give", "[plan]") {
+TEST_CASE("page plan: tiles cover each word of a page once, at the address that the strides give", "[plan]") {
   kv_geometry mixed{2, 2, 8, 128, 2, 16};
   mixed.further = {{2, {1, 1, 576, 2}}, {1, {1, 1, 128, 1}}};
   const std::vector<kv_geometry> geometries{{2, 2, 8, 128, 2, 16},
@@ -118,7 +118,8 @@ TEST_CASE("Tiles cover each word of a page once, at the address that the strides
       }
 }
 
-TEST_CASE("The unit is the widest that fits every address and pages that no kernel supports are refused", "[plan]") {
+TEST_CASE("page plan: the unit is the widest that fits every address and pages that no kernel supports are refused",
+          "[plan]") {
   const kv_geometry g{2, 2, 4, 64, 2, 16};
   for (const std::uint32_t shift : {1U, 2U, 4U, 8U}) {
     const auto plan = make_page_plan(view_of(kv_layout::split, g, 1, shift)).value();

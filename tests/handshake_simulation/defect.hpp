@@ -74,7 +74,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_name
     {"stale-cache", defect::stale_cache},
     {"forget-client-time", defect::forget_client_time},
     {"watch-once", defect::watch_once},
-    {"keep-the-door", defect::keep_the_connection},
+    {"keep-the-connection", defect::keep_the_connection},
     {"tell-before-durable", defect::report_before_durable},
     {"list-before-durable", defect::list_before_durable},
     {"tell-moved-deadlines", defect::report_moved_deadlines},

@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
                                          "answered without payloads",
                                          "notified of several dp ranks",
                                          "notified of several pipeline stages",
-                                         "given up",
+                                         "abandoned",
                                          "known",
                                          "resolved",
                                          "failed: timeout",

@@ -369,7 +369,7 @@ void world::fetch(handshake_fetch_request x, std::function<void(handshake_fetch_
 void world::cancel(number who) {
   if (directory_.waiting.erase(who) == 0)
     return;
-  count("given up");
+  count("abandoned");
   if (!has(defect::keep_the_gone))
     directory_.state->cancel(who);
 }

@@ -91,7 +91,7 @@ std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_
 
 } // namespace
 
-TEST_CASE("pages of a killed node are served byte for byte by the survivors until it returns") {
+TEST_CASE("adoption: pages of a killed node are served byte for byte by the survivors until it returns") {
   test_cluster nodes(3, {.ranks = GENERATE(1U, 2U), .page_bytes = 16384, .strict = true});
   share(nodes);
   nodes.start_all();
@@ -140,7 +140,7 @@ TEST_CASE("pages of a killed node are served byte for byte by the survivors unti
   nodes.stop_all();
 }
 
-TEST_CASE("a node that was frozen during its takeover writes nothing on resume, reports it and rejoins") {
+TEST_CASE("adoption: a node that was frozen during its takeover writes nothing on resume, reports it and rejoins") {
   test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
   share(nodes);
   // Also what it writes now and then and when it ends.
@@ -184,7 +184,7 @@ TEST_CASE("a node that was frozen during its takeover writes nothing on resume, 
   nodes.stop_all();
 }
 
-TEST_CASE("a dead adopter is replaced by another one") {
+TEST_CASE("adoption: a dead adopter is replaced by another one") {
   test_cluster nodes(3, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start_all();
@@ -210,7 +210,7 @@ TEST_CASE("a dead adopter is replaced by another one") {
   nodes.stop_all();
 }
 
-TEST_CASE("a second node and check-slabs are refused on a data directory in use") {
+TEST_CASE("adoption: a second node and check-slabs are refused on a data directory in use") {
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start(0);
@@ -241,7 +241,7 @@ TEST_CASE("a second node and check-slabs are refused on a data directory in use"
   CHECK(check_slabs(file).code == 0);
 }
 
-TEST_CASE("check-slabs checks a directory that a node on another host uses when it is forced to") {
+TEST_CASE("adoption: check-slabs checks a directory that a node on another host uses when it is forced to") {
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start(0);
@@ -270,14 +270,14 @@ TEST_CASE("check-slabs checks a directory that a node on another host uses when 
   nodes.stop_all();
 }
 
-TEST_CASE("a node without shared storage writes no claims") {
+TEST_CASE("adoption: a node without shared storage writes no claims") {
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   nodes.start(0);
   CHECK_FALSE(fs::exists(nodes.scratch.path() / "0/data/claims"));
   nodes.stop_all();
 }
 
-TEST_CASE("an unreadable slab of a dead node is a miss and is retried at intervals") {
+TEST_CASE("adoption: an unreadable slab of a dead node is a miss and is retried at intervals") {
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start_all();
@@ -298,7 +298,7 @@ TEST_CASE("an unreadable slab of a dead node is a miss and is retried at interva
 }
 
 #ifdef TROUPE_HUNG_DISK
-TEST_CASE("a node shuts down in good order while an adopted directory hangs") {
+TEST_CASE("adoption: a node shuts down in good order while an adopted directory hangs") {
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
   share(nodes);
   const auto theirs = nodes.scratch.path() / "1/data";
@@ -323,7 +323,7 @@ TEST_CASE("a node shuts down in good order while an adopted directory hangs") {
 }
 #endif
 
-TEST_CASE("on 3FS an adopted directory is read through 3FS rings and reclaimed by its owner") {
+TEST_CASE("adoption: on 3FS an adopted directory is read through 3FS rings and reclaimed by its owner") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
   share(nodes);
@@ -351,11 +351,11 @@ TEST_CASE("on 3FS an adopted directory is read through 3FS rings and reclaimed b
   nodes.stop_all();
 }
 
-TEST_CASE("a node whose index is outside of the shared directory writes no claims and warns") {
+TEST_CASE("adoption: a node whose index is outside of the shared directory writes no claims and warns") {
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   nodes.shared = true;
   // A local disk, with a link to where the slab files lie.
-  const auto slabs = nodes.scratch.path() / "everybody/0";
+  const auto slabs = nodes.scratch.path() / "shared/0";
   const auto data = nodes.scratch.path() / "0/data";
   fs::create_directories(slabs);
   fs::create_directories(data);
@@ -372,7 +372,7 @@ TEST_CASE("a node whose index is outside of the shared directory writes no claim
   nodes.stop_all();
 }
 
-TEST_CASE("a real trace over two nodes with a kill and a takeover loads no wrong byte") {
+TEST_CASE("adoption: a real trace over two nodes with a kill and a takeover loads no wrong byte") {
   if (!fs::exists(real_trace())) {
     WARN("skipped: there is no " << real_trace());
     return;

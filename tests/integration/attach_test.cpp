@@ -21,7 +21,7 @@ arguments operator+(arguments a, const arguments& b) {
 
 } // namespace
 
-TEST_CASE("an attached replay has the hits of an in-process replay and only hits the second time") {
+TEST_CASE("attach: an attached replay has the hits of an in-process replay and only hits the second time") {
   const auto ranks = GENERATE(1U, 2U);
   const auto* concurrency = GENERATE("1", "8");
   INFO(ranks << " ranks, concurrency " << concurrency);
@@ -62,7 +62,7 @@ TEST_CASE("an attached replay has the hits of an in-process replay and only hits
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("two concurrent clients of a node share their pages") {
+TEST_CASE("attach: two concurrent clients of a node share their pages") {
   const node_shape shape{.ranks = 2, .slots = 2048};
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
@@ -95,7 +95,7 @@ TEST_CASE("two concurrent clients of a node share their pages") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("two concurrent clients of a node with few slots evict each other's pages and read no wrong byte") {
+TEST_CASE("attach: two concurrent clients of a node with few slots evict each other's pages and read no wrong byte") {
   // Pages of 64 KiB, so that memory does not hold all of them beyond the slabs.
   const node_shape shape{.ranks = 2, .page_bytes = 65536, .slots = 256, .memory_bytes = 4 * little_memory};
   const scratch_directory scratch;
@@ -121,7 +121,7 @@ TEST_CASE("two concurrent clients of a node with few slots evict each other's pa
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client selects a namespace by name and an unknown name is an error that lists the known ones") {
+TEST_CASE("attach: a client selects a namespace by name and an unknown name is an error that lists the known ones") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   auto other = config["namespaces"][0];
@@ -147,7 +147,7 @@ TEST_CASE("a client selects a namespace by name and an unknown name is an error 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients beyond the limit are refused until one detaches") {
+TEST_CASE("attach: clients beyond the limit are refused until one detaches") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())), {"--set", "io.max_clients=1"});
   const arguments how{"--attach", node.address(), "--trace", "loogle:1,1024,2,128"};
@@ -172,7 +172,7 @@ TEST_CASE("clients beyond the limit are refused until one detaches") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("over TCP with certificates only clients of the same authority attach") {
+TEST_CASE("attach: over TCP with certificates only clients of the same authority attach") {
   if (!std::filesystem::exists("/usr/bin/openssl")) {
     WARN("skipped: no program to make certificates with");
     return;

@@ -36,7 +36,7 @@ bool has_memcheck() {
 
 } // namespace
 
-TEST_CASE("the examples in C and C++ load every byte back", "[capi]") {
+TEST_CASE("capi examples: the examples in C and C++ load every byte back", "[capi]") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["remote"] = {{"enabled", true}};
@@ -54,7 +54,7 @@ TEST_CASE("the examples in C and C++ load every byte back", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the examples in C have no memory errors and no leaks", "[capi]") {
+TEST_CASE("capi examples: the examples in C have no memory errors and no leaks", "[capi]") {
   if (!has_memcheck()) {
     WARN("skipped: valgrind is not installed, or a sanitizer is in its place");
     return;
@@ -69,7 +69,7 @@ TEST_CASE("the examples in C have no memory errors and no leaks", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the library exports only the C interface", "[capi]") {
+TEST_CASE("capi examples: the library exports only the C interface", "[capi]") {
   const auto x = run_program({"/usr/bin/env", "nm", "-D", "--defined-only", TROUPE_CAPI_LIBRARY});
   REQUIRE(x.code == 0);
   std::istringstream lines(x.out);
@@ -87,7 +87,7 @@ TEST_CASE("the library exports only the C interface", "[capi]") {
   CHECK(functions > 40);
 }
 
-TEST_CASE("the library depends only on libraries that engine processes have", "[capi]") {
+TEST_CASE("capi examples: the library depends only on libraries that engine processes have", "[capi]") {
   const auto x = run_program({"/usr/bin/env", "ldd", TROUPE_CAPI_LIBRARY});
   REQUIRE(x.code == 0);
   CHECK(x.out.find("not found") == std::string::npos);

@@ -64,7 +64,8 @@ void load(hybrid_engine& engine, const std::string& id, const std::vector<std::u
 
 } // namespace
 
-TEST_CASE("a hybrid model finds at another node what one saved, and only what the hit needs moves", "[capi]") {
+TEST_CASE("capi groups cluster: a hybrid model finds at another node what one saved, and only what the hit needs moves",
+          "[capi]") {
   two_nodes x;
   x.wait_for_sessions(1);
   const auto prompt = prompt_from(3);
@@ -86,7 +87,8 @@ TEST_CASE("a hybrid model finds at another node what one saved, and only what th
   x.all.stop_all();
 }
 
-TEST_CASE("a group of which a peer has nothing allows no hit, and no page of others moves", "[capi]") {
+TEST_CASE("capi groups cluster: a group of which a peer has nothing allows no hit, and no page of others moves",
+          "[capi]") {
   two_nodes x;
   x.wait_for_sessions(1);
   const auto prompt = prompt_from(7);
@@ -99,7 +101,7 @@ TEST_CASE("a group of which a peer has nothing allows no hit, and no page of oth
   x.all.stop_all();
 }
 
-TEST_CASE("a peer that serves only some groups of a model is no source for it", "[capi]") {
+TEST_CASE("capi groups cluster: a peer that serves only some groups of a model is no source for it", "[capi]") {
   two_nodes x;
   x.wait_for_sessions(1);
   const auto prompt = prompt_from(9);
@@ -112,7 +114,8 @@ TEST_CASE("a peer that serves only some groups of a model is no source for it", 
   x.all.stop_all();
 }
 
-TEST_CASE("a node that ends costs a hybrid model its hits, and is used again when it returns", "[capi]") {
+TEST_CASE("capi groups cluster: a node that ends costs a hybrid model its hits, and is used again when it returns",
+          "[capi]") {
   two_nodes x(true);
   x.wait_for_sessions(1);
   const auto prompt = prompt_from(11);

@@ -40,7 +40,7 @@ nlohmann::json node_with_http(const scratch_directory& scratch) {
 
 } // namespace
 
-TEST_CASE("a model with full attention, windows and states loads what each of them needs", "[capi]") {
+TEST_CASE("capi groups: a model with full attention, windows and states loads what each of them needs", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -76,7 +76,7 @@ TEST_CASE("a model with full attention, windows and states loads what each of th
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a hit ends where a state was saved, and needs the window before that", "[capi]") {
+TEST_CASE("capi groups: a hit ends where a state was saved, and needs the window before that", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_with_http(scratch)));
   const auto connection = connect_to(node.address());
@@ -107,7 +107,8 @@ TEST_CASE("a hit ends where a state was saved, and needs the window before that"
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a load of groups fails as a whole when the node is lost, and the request is looked up again", "[capi]") {
+TEST_CASE("capi groups: a load of groups fails as a whole when the node is lost, and the request is looked up again",
+          "[capi]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), plain_node(scratch));
   std::optional<serving_node> node(std::in_place, config);
@@ -137,7 +138,8 @@ TEST_CASE("a load of groups fails as a whole when the node is lost, and the requ
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("the identity of a group contains all groups, and the node knows that they belong together", "[capi]") {
+TEST_CASE("capi groups: the identity of a group contains all groups, and the node knows that they belong together",
+          "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_with_http(scratch)));
   const auto identity = [](const std::vector<shape_of_group>& shapes, std::size_t group) {
@@ -176,8 +178,9 @@ TEST_CASE("the identity of a group contains all groups, and the node knows that 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("stages have groups of their own, with other numbers of layers, and each worker has those of its stage",
-          "[capi]") {
+TEST_CASE(
+    "capi groups: each worker has the groups of its stage, whose numbers of layers differ from those of other stages",
+    "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_with_http(scratch)));
   const auto connection = connect_to(node.address());
@@ -248,7 +251,7 @@ TEST_CASE("stages have groups of their own, with other numbers of layers, and ea
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("groups that contradict each other are refused with a sentence", "[capi]") {
+TEST_CASE("capi groups: groups that contradict each other are refused with a sentence", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());

@@ -45,7 +45,7 @@ bool is_attached(const capi_engine& x, std::size_t workers = 1) {
 
 } // namespace
 
-TEST_CASE("an engine behind the C interface loads its saved blocks in every layout", "[capi]") {
+TEST_CASE("capi halves: an engine behind the C interface loads its saved blocks in every layout", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -84,7 +84,7 @@ TEST_CASE("an engine behind the C interface loads its saved blocks in every layo
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("incompatible engines never share a page", "[capi]") {
+TEST_CASE("capi halves: incompatible engines never share a page", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -120,7 +120,7 @@ TEST_CASE("incompatible engines never share a page", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine behind the C interface can enable or disable loads from disk", "[capi]") {
+TEST_CASE("capi halves: an engine behind the C interface can enable or disable loads from disk", "[capi]") {
   const scratch_directory scratch;
   auto config = plain_node(scratch);
   config["storage"]["disk_bytes"] = "256 MiB";
@@ -170,7 +170,7 @@ TEST_CASE("an engine behind the C interface can enable or disable loads from dis
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine behind the C interface receives cache events and resets its cache", "[capi]") {
+TEST_CASE("capi halves: an engine behind the C interface receives cache events and resets its cache", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -198,7 +198,7 @@ TEST_CASE("an engine behind the C interface receives cache events and resets its
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine behind the C interface receives all events or none", "[capi]") {
+TEST_CASE("capi halves: an engine behind the C interface receives all events or none", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -228,7 +228,7 @@ TEST_CASE("an engine behind the C interface receives all events or none", "[capi
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a preempted request of an engine behind the C interface loses only its saves", "[capi]") {
+TEST_CASE("capi halves: a preempted request of an engine behind the C interface loses only its saves", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -248,7 +248,7 @@ TEST_CASE("a preempted request of an engine behind the C interface loses only it
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine starts without a node and attaches later", "[capi]") {
+TEST_CASE("capi halves: an engine starts without a node and attaches later", "[capi]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), plain_node(scratch));
   const auto address = (scratch.path() / "data").string();
@@ -285,7 +285,7 @@ TEST_CASE("an engine starts without a node and attaches later", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine continues when its node is killed and uses the next one", "[capi]") {
+TEST_CASE("capi halves: an engine continues when its node is killed and uses the next one", "[capi]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), plain_node(scratch));
   std::optional<serving_node> node(std::in_place, config);
@@ -314,7 +314,7 @@ TEST_CASE("an engine continues when its node is killed and uses the next one", "
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("loads inside a step complete before its forward pass", "[capi]") {
+TEST_CASE("capi halves: loads inside a step complete before its forward pass", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -332,7 +332,7 @@ TEST_CASE("loads inside a step complete before its forward pass", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a worker unregisters its memory and registers it again", "[capi]") {
+TEST_CASE("capi halves: a worker unregisters its memory and registers it again", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -350,7 +350,7 @@ TEST_CASE("a worker unregisters its memory and registers it again", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a fork before the first connection is safe because no thread runs yet", "[capi]") {
+TEST_CASE("capi halves: a fork before the first connection is safe because no thread runs yet", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   REQUIRE(troupe_interface_version() == TROUPE_INTERFACE_VERSION);
@@ -376,7 +376,7 @@ TEST_CASE("a fork before the first connection is safe because no thread runs yet
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("handles of a process are refused in its child", "[capi]") {
+TEST_CASE("capi halves: handles of a process are refused in its child", "[capi]") {
   const scratch_directory scratch;
   const auto connection = connect_to((scratch.path() / "nobody").string(), -1);
   capi_engine engine(connection.get(), {});

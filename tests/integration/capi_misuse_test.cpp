@@ -61,7 +61,7 @@ struct lonely {
 
 } // namespace
 
-TEST_CASE("a connection with invalid options is refused with the reason", "[capi]") {
+TEST_CASE("capi misuse: a connection with invalid options is refused with the reason", "[capi]") {
   troupe_connection* out = nullptr;
   check_refused(said_by(troupe_connect, nullptr, &out), TROUPE_INVALID_ARGUMENT);
   auto how = sized<troupe_connect_options>();
@@ -90,7 +90,7 @@ TEST_CASE("a connection with invalid options is refused with the reason", "[capi
   CHECK(said_by(troupe_set_log_level, "error").code == TROUPE_OK);
 }
 
-TEST_CASE("structs of older and newer callers are accepted as far as possible", "[capi]") {
+TEST_CASE("capi misuse: structs of older and newer callers are accepted as far as possible", "[capi]") {
   lonely x;
   troupe_connection* out = nullptr;
   // The struct of an older caller: the address is the last field that it knows.
@@ -134,7 +134,7 @@ TEST_CASE("structs of older and newer callers are accepted as far as possible", 
   CHECK(troupe_scheduler_matched(scheduler, nullptr, 0, &found, nullptr) == TROUPE_INVALID_ARGUMENT);
 }
 
-TEST_CASE("an invalid engine or namespace is refused", "[capi]") {
+TEST_CASE("capi misuse: an invalid engine or namespace is refused", "[capi]") {
   lonely x;
   CHECK(x.identity().code == TROUPE_OK);
   const auto refused = [&](auto change, std::int32_t code = TROUPE_INVALID_ARGUMENT) {
@@ -178,7 +178,7 @@ TEST_CASE("an invalid engine or namespace is refused", "[capi]") {
   CHECK(worker == nullptr);
 }
 
-TEST_CASE("a null handle is refused by every function", "[capi]") {
+TEST_CASE("capi misuse: a null handle is refused by every function", "[capi]") {
   troupe_bytes bytes{};
   auto step = sized<troupe_step>();
   check_refused(said_by(troupe_scheduler_build_meta, nullptr, &step, &bytes), TROUPE_INVALID_ARGUMENT);
@@ -192,7 +192,7 @@ TEST_CASE("a null handle is refused by every function", "[capi]") {
   troupe_connection_destroy(nullptr);
 }
 
-TEST_CASE("inconsistent steps and reports are refused without effect", "[capi]") {
+TEST_CASE("capi misuse: inconsistent steps and reports are refused without effect", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   troupe_bytes out{};
@@ -260,7 +260,7 @@ TEST_CASE("inconsistent steps and reports are refused without effect", "[capi]")
   CHECK(engine.tracked() == 0);
 }
 
-TEST_CASE("corrupted metadata is not bound", "[capi]") {
+TEST_CASE("capi misuse: corrupted metadata is not bound", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   auto step = sized<troupe_step>();
@@ -282,7 +282,7 @@ TEST_CASE("corrupted metadata is not bound", "[capi]") {
   call(troupe_worker_clear, worker);
 }
 
-TEST_CASE("invalid KV caches are refused", "[capi]") {
+TEST_CASE("capi misuse: invalid KV caches are refused", "[capi]") {
   lonely x;
   troupe_worker* worker = nullptr;
   call(troupe_worker_create, x.connection.get(), &x.ns, &x.engine, 0U, -1, &worker);
@@ -309,7 +309,7 @@ TEST_CASE("invalid KV caches are refused", "[capi]") {
   CHECK(try_layers(2, 4).code == TROUPE_OK);
 }
 
-TEST_CASE("handles refuse every call after shutdown", "[capi]") {
+TEST_CASE("capi misuse: handles refuse every call after shutdown", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   call(troupe_scheduler_shutdown, engine.scheduler());
@@ -326,7 +326,7 @@ TEST_CASE("handles refuse every call after shutdown", "[capi]") {
   check_refused(said_by(troupe_worker_shutdown, engine.worker(0)), TROUPE_SHUTTING_DOWN);
 }
 
-TEST_CASE("halves outlive the connection that created them", "[capi]") {
+TEST_CASE("capi misuse: halves outlive the connection that created them", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   x.connection.reset();
@@ -334,7 +334,7 @@ TEST_CASE("halves outlive the connection that created them", "[capi]") {
   CHECK(engine.tracked() == 0);
 }
 
-TEST_CASE("concurrent calls into one half get TROUPE_BUSY and do no harm", "[capi]") {
+TEST_CASE("capi misuse: concurrent calls into one half get TROUPE_BUSY and do no harm", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   std::atomic<int> wrong{0};
@@ -354,7 +354,7 @@ TEST_CASE("concurrent calls into one half get TROUPE_BUSY and do no harm", "[cap
   CHECK(wrong == 0);
 }
 
-TEST_CASE("pools report invalid arguments", "[capi]") {
+TEST_CASE("capi misuse: pools report invalid arguments", "[capi]") {
   lonely x;
   x.geometry = sized<troupe_geometry>();
   x.geometry.layers = 1;
@@ -417,7 +417,7 @@ TEST_CASE("pools report invalid arguments", "[capi]") {
   check_refused(exist(keys.data(), 1, 1), TROUPE_SHUTTING_DOWN);
 }
 
-TEST_CASE("statistics are described, aggregated and reduced without a handle", "[capi]") {
+TEST_CASE("capi misuse: statistics are described, aggregated and reduced without a handle", "[capi]") {
   troupe_bytes out{};
   call(troupe_metric_descriptions, &out);
   const auto all = nlohmann::json::parse(out.data, out.data + out.length);

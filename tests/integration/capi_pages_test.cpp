@@ -135,7 +135,7 @@ bool is_stopped(pid_t process) {
 
 } // namespace
 
-TEST_CASE("pages of host memory are loaded by their keys", "[capi]") {
+TEST_CASE("capi pages: pages of host memory are loaded by their keys", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), pool_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -179,7 +179,7 @@ TEST_CASE("pages of host memory are loaded by their keys", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a key exists when all ranks have saved their page of it", "[capi]") {
+TEST_CASE("capi pages: a key exists when all ranks have saved their page of it", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), pool_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -199,7 +199,7 @@ TEST_CASE("a key exists when all ranks have saved their page of it", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("many threads use one pool", "[capi]") {
+TEST_CASE("capi pages: many threads use one pool", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), pool_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -232,7 +232,7 @@ TEST_CASE("many threads use one pool", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a pool without a node finds and saves nothing until a node is attached", "[capi]") {
+TEST_CASE("capi pages: a pool without a node finds and saves nothing until a node is attached", "[capi]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), pool_node(scratch));
   std::string address;
@@ -257,7 +257,7 @@ TEST_CASE("a pool without a node finds and saves nothing until a node is attache
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a page call times out at its limit", "[capi]") {
+TEST_CASE("capi pages: a page call times out at its limit", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), pool_node(scratch)));
   const auto connection = connect_to(node.address());

@@ -68,7 +68,7 @@ auto files_below(const std::filesystem::path& directory) {
 
 } // namespace
 
-TEST_CASE("check-slabs finds all pages of a stopped node valid and changes nothing") {
+TEST_CASE("check slabs: check-slabs finds all pages of a stopped node valid and changes nothing") {
   const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
   const bool by_force = durability == "strict" && GENERATE(false, true);
   const stopped_node left(durability, by_force);
@@ -89,7 +89,7 @@ TEST_CASE("check-slabs finds all pages of a stopped node valid and changes nothi
   CHECK(node.statistics().keys == block_count);
 }
 
-TEST_CASE("check-slabs lists each page that does not match the index") {
+TEST_CASE("check slabs: check-slabs lists each page that does not match the index") {
   const stopped_node left("strict");
   const auto slab = left.slab(1);
   const auto flipped = slab.find(left.key(3)).value();
@@ -118,7 +118,7 @@ TEST_CASE("check-slabs lists each page that does not match the index") {
   CHECK(words.out.find("key " + to_string(left.key(3)) + ", corrupt") != std::string::npos);
 }
 
-TEST_CASE("check-slabs reports a missing or truncated slab") {
+TEST_CASE("check slabs: check-slabs reports a missing or truncated slab") {
   const stopped_node left("strict");
   std::filesystem::resize_file(left.slab_file(0), 5 * 4096);
   std::filesystem::remove(left.slab_file(1));
@@ -129,7 +129,7 @@ TEST_CASE("check-slabs reports a missing or truncated slab") {
   CHECK(x.report.at("forgotten_pages") == 2 * block_count);
 }
 
-TEST_CASE("check-slabs reports a missing slab of a client's namespace and the number of lost pages") {
+TEST_CASE("check slabs: check-slabs reports a missing slab of a client's namespace and the number of lost pages") {
   const scratch_directory scratch;
   auto json = node_config(scratch.path(), two_ranks);
   auto ns = json["namespaces"].at(0);
@@ -177,7 +177,7 @@ TEST_CASE("check-slabs reports a missing slab of a client's namespace and the nu
   CHECK(check().code == 0);
 }
 
-TEST_CASE("check-slabs refuses to run while a node uses the directory") {
+TEST_CASE("check slabs: check-slabs refuses to run while a node uses the directory") {
   const stopped_node left("strict");
   {
     const serving_node node(left.file());
@@ -189,7 +189,7 @@ TEST_CASE("check-slabs refuses to run while a node uses the directory") {
   CHECK(left.check().code == 0);
 }
 
-TEST_CASE("check-slabs reports that a node without a durable index has no known pages") {
+TEST_CASE("check slabs: check-slabs reports that a node without a durable index has no known pages") {
   const stopped_node left("none");
   const auto x = left.check();
   CHECK(x.code == 0);
@@ -197,7 +197,7 @@ TEST_CASE("check-slabs reports that a node without a durable index has no known 
   CHECK(x.report.at("ranks").at(0).at("live") == 0);
 }
 
-TEST_CASE("check-slabs recognizes an index that a run did not use") {
+TEST_CASE("check slabs: check-slabs recognizes an index that a run did not use") {
   const stopped_node left("strict");
   {
     serving_node node(left.file(), {"--set", "registry.durability=none"});

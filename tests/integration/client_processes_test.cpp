@@ -75,7 +75,7 @@ bool has_no_disconnected(serving_node& node) {
 
 } // namespace
 
-TEST_CASE("a client needs none of the capabilities of its node") {
+TEST_CASE("client processes: a client needs none of the capabilities of its node") {
   if (::geteuid() != 0 || !works(no_capabilities)) {
     WARN("skipped: only root has capabilities to drop, by setpriv");
     return;
@@ -98,7 +98,7 @@ TEST_CASE("a client needs none of the capabilities of its node") {
   CHECK(poor.stop() == 0);
 }
 
-TEST_CASE("a client in another PID namespace maps the node's memory and its exit is detected") {
+TEST_CASE("client processes: a client in another PID namespace maps the node's memory and its exit is detected") {
   if (!can_have_process_namespaces())
     return;
   const scratch_directory scratch;
@@ -124,7 +124,7 @@ TEST_CASE("a client in another PID namespace maps the node's memory and its exit
   inside.program().kill();
 }
 
-TEST_CASE("clients with the same PID in two PID namespaces attach at the same time") {
+TEST_CASE("client processes: clients with the same PID in two PID namespaces attach at the same time") {
   if (!can_have_process_namespaces())
     return;
   const scratch_directory scratch;
@@ -147,7 +147,7 @@ TEST_CASE("clients with the same PID in two PID namespaces attach at the same ti
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("on kernels without pidfds of peers the node watches a client by its PID") {
+TEST_CASE("client processes: on kernels without pidfds of peers the node watches a client by its PID") {
   const scratch_directory scratch;
   launch old;
   old.without_pidfd_of_peers = true;
@@ -160,7 +160,7 @@ TEST_CASE("on kernels without pidfds of peers the node watches a client by its P
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients that claim to be process 1 free their slot, on the Unix socket and over TCP") {
+TEST_CASE("client processes: clients that claim to be process 1 free their slot, on the Unix socket and over TCP") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), config_with_http(scratch.path())), {"--set", "io.max_clients=2"});
   for (const auto& where : {node.socket(), node.endpoint()})
@@ -178,7 +178,7 @@ TEST_CASE("clients that claim to be process 1 free their slot, on the Unix socke
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("slots of disconnected clients whose processes run are reported and freed on exit") {
+TEST_CASE("client processes: slots of disconnected clients whose processes run are reported and freed on exit") {
   const scratch_directory scratch;
   serving_node node(
       write_config(scratch.path(), config_with_http(scratch.path())),

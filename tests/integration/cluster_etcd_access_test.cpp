@@ -113,7 +113,7 @@ void write_private(const std::string& file, const std::string& text) {
 
 } // namespace
 
-TEST_CASE("nodes find each other through an etcd with client certificates and only with them") {
+TEST_CASE("cluster etcd access: nodes find each other through an etcd with client certificates and only with them") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -224,7 +224,7 @@ TEST_CASE("nodes find each other through an etcd with client certificates and on
   nodes.stop_all();
 }
 
-TEST_CASE("nodes authenticate to etcd and again after token expiry and a password change") {
+TEST_CASE("cluster etcd access: nodes authenticate to etcd and again after token expiry and a password change") {
   const auto program = etcd_program();
   if (!program)
     return;

@@ -115,7 +115,7 @@ std::ptrdiff_t threads_of(serving_node& node) {
 
 } // namespace
 
-TEST_CASE("nodes find each other through etcd alone while one joins, one is killed and one leaves") {
+TEST_CASE("cluster etcd: nodes find each other through etcd alone while one joins, one is killed and one leaves") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -167,7 +167,7 @@ TEST_CASE("nodes find each other through etcd alone while one joins, one is kill
   nodes.stop_all();
 }
 
-TEST_CASE("an etcd that is killed, frozen or emptied costs no page") {
+TEST_CASE("cluster etcd: an etcd that is killed, frozen or emptied costs no page") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -226,7 +226,7 @@ TEST_CASE("an etcd that is killed, frozen or emptied costs no page") {
   nodes.stop_all();
 }
 
-TEST_CASE("removed etcd entries of unreachable nodes leave no threads behind") {
+TEST_CASE("cluster etcd: removed etcd entries of unreachable nodes leave no threads behind") {
   const auto program = etcd_program();
   if (!program)
     return;

@@ -82,7 +82,7 @@ constexpr const char* long_trace = "loogle:12,2048,6,128";
 
 } // namespace
 
-TEST_CASE("engines on three hosts find each other's pages over a slow network with packet loss") {
+TEST_CASE("cluster network: engines on three hosts find each other's pages over a slow network with packet loss") {
   network hosts(three);
   if (!there_is(hosts))
     return;
@@ -107,7 +107,7 @@ TEST_CASE("engines on three hosts find each other's pages over a slow network wi
   nodes.stop_all();
 }
 
-TEST_CASE("network partitions cost only hits until they heal") {
+TEST_CASE("cluster network: network partitions cost only hits until they heal") {
   network hosts(three, 2);
   if (!there_is(hosts))
     return;
@@ -130,7 +130,7 @@ TEST_CASE("network partitions cost only hits until they heal") {
   nodes.wait_until_away(0, 2, seen);
   for (auto& x : engines)
     nodes.check(result_of(x));
-  // Each lookup is answered while it is away, and both sides go on with what they have.
+  // Each lookup is answered while it is unreachable, and both sides go on with what they have.
   nodes.run_everywhere("loogle:4,2048,4,128", {"--salt", "12"});
   nodes.until_found(0, 1);
   hosts.cable(2, true);
@@ -150,7 +150,7 @@ TEST_CASE("network partitions cost only hits until they heal") {
   nodes.stop_all();
 }
 
-TEST_CASE("a node on a slow link delays a lookup by the configured limit at most") {
+TEST_CASE("cluster network: a node on a slow link delays a lookup by the configured limit at most") {
   network hosts(three, 3);
   if (!there_is(hosts))
     return;
@@ -168,7 +168,7 @@ TEST_CASE("a node on a slow link delays a lookup by the configured limit at most
   nodes.stop_all();
 }
 
-TEST_CASE("on a bad network each node is killed and restarted in turn and all pages are found again") {
+TEST_CASE("cluster network: on a bad network each node is killed and restarted in turn and all pages are found again") {
   network hosts(three, 4);
   if (!there_is(hosts))
     return;

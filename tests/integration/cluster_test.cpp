@@ -23,7 +23,7 @@ const arguments one_at_a_time{"--concurrency", "1"};
 
 } // namespace
 
-TEST_CASE("an engine finds and loads pages of another node byte for byte") {
+TEST_CASE("cluster: an engine finds and loads pages of another node byte for byte") {
   const std::string transport = GENERATE("tcp", "ucx");
   const auto ranks = GENERATE(1U, 2U);
   if (transport == "ucx" && !there_is_ucx())
@@ -95,7 +95,7 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   nodes.stop_all();
 }
 
-TEST_CASE("without cluster.keep_copies fetched copies are evicted first and the originals stay") {
+TEST_CASE("cluster: without cluster.keep_copies fetched copies are evicted first and the originals stay") {
   test_cluster nodes(2, {.page_bytes = 4096});
   const arguments home{"--set", "cluster.keep_copies=false"};
   nodes.start(0, home);
@@ -112,7 +112,7 @@ TEST_CASE("without cluster.keep_copies fetched copies are evicted first and the 
   nodes.stop_all();
 }
 
-TEST_CASE("with three nodes a prefix started on one node continues on another") {
+TEST_CASE("cluster: with three nodes a prefix started on one node continues on another") {
   test_cluster nodes(3, {.page_bytes = 4096});
   nodes.start_all();
   const auto half = write_trace(nodes.scratch.path() / "half", {ids(1, 40)});
@@ -127,7 +127,7 @@ TEST_CASE("with three nodes a prefix started on one node continues on another") 
   nodes.stop_all();
 }
 
-TEST_CASE("a peer killed during a replay costs only hits and is used again when it returns") {
+TEST_CASE("cluster: a peer killed during a replay costs only hits and is used again when it returns") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.start_all();
   check_clean(nodes.replay(0, "loogle:30,2048,3,128"), nodes.shape);
@@ -155,7 +155,7 @@ TEST_CASE("a peer killed during a replay costs only hits and is used again when 
   nodes.stop_all();
 }
 
-TEST_CASE("a frozen peer delays no lookup and is used again when it resumes") {
+TEST_CASE("cluster: a frozen peer delays no lookup and is used again when it resumes") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.fails_soon = true;
   nodes.start_all();
@@ -186,7 +186,7 @@ TEST_CASE("a frozen peer delays no lookup and is used again when it resumes") {
   nodes.stop_all();
 }
 
-TEST_CASE("a node of another cluster is refused and both log the reason") {
+TEST_CASE("cluster: a node of another cluster is refused and both log the reason") {
   test_cluster nodes(2);
   nodes.start(0);
   nodes.name = "there";
@@ -203,7 +203,7 @@ TEST_CASE("a node of another cluster is refused and both log the reason") {
   nodes.stop_all();
 }
 
-TEST_CASE("the reason for an unreachable seed is logged exactly") {
+TEST_CASE("cluster: the reason for an unreachable seed is logged exactly") {
   test_cluster nodes(1);
   nodes.fails_soon = true;
   nodes.change = [](std::size_t, nlohmann::json& config) {
@@ -219,7 +219,7 @@ TEST_CASE("the reason for an unreachable seed is logged exactly") {
   nodes.stop_all();
 }
 
-TEST_CASE("with certificates an engine's certificate is refused as that of a node") {
+TEST_CASE("cluster: with certificates an engine's certificate is refused as that of a node") {
   if (!std::filesystem::exists("/usr/bin/openssl"))
     return;
   test_cluster nodes(3);

@@ -17,7 +17,7 @@ bool contains(const std::string& text, std::string_view part) {
 
 } // namespace
 
-TEST_CASE("help and version print to stdout and exit with 0") {
+TEST_CASE("command line: help and version print to stdout and exit with 0") {
   for (const auto& command :
        {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"init", "--help"}, arguments{"replay", "--help"},
         arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}, arguments{"status", "--help"},
@@ -44,7 +44,7 @@ TEST_CASE("help and version print to stdout and exit with 0") {
   CHECK(version.err.empty());
 }
 
-TEST_CASE("an invalid command line exits with 2 and a reason on stderr only") {
+TEST_CASE("command line: an invalid command line exits with 2 and a reason on stderr only") {
   const std::vector<arguments> command_lines{
       {},
       {"bogus"},
@@ -104,7 +104,7 @@ TEST_CASE("an invalid command line exits with 2 and a reason on stderr only") {
   }
 }
 
-TEST_CASE("an unknown command or option is named with a suggestion") {
+TEST_CASE("command line: an unknown command or option is named with a suggestion") {
   struct wrong_word {
     arguments command;
     const char* said;
@@ -130,7 +130,7 @@ TEST_CASE("an unknown command or option is named with a suggestion") {
   }
 }
 
-TEST_CASE("invalid traces and targets of replay and whatif are refused with the remedy") {
+TEST_CASE("command line: invalid traces and targets of replay and whatif are refused with the remedy") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   std::filesystem::create_directory(scratch / "data");
@@ -161,7 +161,7 @@ TEST_CASE("invalid traces and targets of replay and whatif are refused with the 
   }
 }
 
-TEST_CASE("the commands help and version do the same as the options") {
+TEST_CASE("command line: the commands help and version do the same as the options") {
   const auto same = [](const arguments& word, const arguments& option) {
     const auto x = run(program_with(word));
     INFO(x.err);
@@ -174,7 +174,7 @@ TEST_CASE("the commands help and version do the same as the options") {
   same({"version"}, {"--version"});
 }
 
-TEST_CASE("numbers out of range are refused with their bounds") {
+TEST_CASE("command line: numbers out of range are refused with their bounds") {
   const auto said = [](const char* option, const char* value) {
     const auto x = run(program_with({"replay", "--trace", "loogle:1", option, value}));
     CHECK(x.code == 2);
@@ -189,7 +189,7 @@ TEST_CASE("numbers out of range are refused with their bounds") {
   CHECK(contains(said("--page-bytes", "4097"), "a multiple of 4 KiB, from 4 KiB to 64 MiB"));
 }
 
-TEST_CASE("a write error on stdout is an error of every command") {
+TEST_CASE("command line: a write error on stdout is an error of every command") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   for (const auto& command :
@@ -207,7 +207,7 @@ TEST_CASE("a write error on stdout is an error of every command") {
   }
 }
 
-TEST_CASE("check-config checks the files and directories that a config names") {
+TEST_CASE("command line: check-config checks the files and directories that a config names") {
   const scratch_directory scratch;
   std::ofstream(scratch / "tokens") << "admin 0123456789abcdef0123456789abcdef\n";
   std::ofstream(scratch / "no.pem") << "no certificate\n";
@@ -249,7 +249,7 @@ TEST_CASE("check-config checks the files and directories that a config names") {
     CHECK(contains(all, part));
 }
 
-TEST_CASE("check-config warns of ports in use and of a disk that is too small") {
+TEST_CASE("command line: check-config warns of ports in use and of a disk that is too small") {
   const scratch_directory scratch;
   const listener taken(listener::manner::silent);
   const auto port = std::to_string(taken.port());
@@ -278,7 +278,7 @@ TEST_CASE("check-config warns of ports in use and of a disk that is too small") 
   CHECK(contains(small, "the rest is never used"));
 }
 
-TEST_CASE("check-config prints the effective config, which loads to the same values") {
+TEST_CASE("command line: check-config prints the effective config, which loads to the same values") {
   const scratch_directory scratch;
   // Not more memory than slots, which would cause a warning.
   const auto file =
@@ -299,7 +299,7 @@ TEST_CASE("check-config prints the effective config, which loads to the same val
   CHECK(entries(scratch.path()) == std::vector<std::string>{"effective.json", "node.json"});
 }
 
-TEST_CASE("check-config accepts the packaged configs") {
+TEST_CASE("command line: check-config accepts the packaged configs") {
   for (const auto& x : std::filesystem::directory_iterator(std::filesystem::path(TROUPE_SOURCE_DIR) / "configs")) {
     if (x.path().extension() != ".json")
       continue;
@@ -309,7 +309,7 @@ TEST_CASE("check-config accepts the packaged configs") {
   }
 }
 
-TEST_CASE("the option --set overrides one value and the last one wins") {
+TEST_CASE("command line: the option --set overrides one value and the last one wins") {
   const scratch_directory scratch;
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
   const auto x = run(program_with({"check-config", file, "--set", "http.port=4711", "--set", "io.engine=threads",
@@ -324,7 +324,7 @@ TEST_CASE("the option --set overrides one value and the last one wins") {
   CHECK(effective.at("storage").at("ranks").at(0).at("slab_bytes") == "1 GiB");
 }
 
-TEST_CASE("an invalid config is refused with the path of the value") {
+TEST_CASE("command line: an invalid config is refused with the path of the value") {
   struct wrong_value {
     const char* pointer;
     json value;
@@ -362,7 +362,7 @@ TEST_CASE("an invalid config is refused with the path of the value") {
   CHECK(entries(scratch.path()) == std::vector<std::string>{"node.json"});
 }
 
-TEST_CASE("a config with a JSON syntax error is refused with its line") {
+TEST_CASE("command line: a config with a JSON syntax error is refused with its line") {
   const scratch_directory scratch;
   const auto file = scratch / "broken.json";
   std::ofstream(file) << "{\n  // a comment is fine\n  \"node_name\": \"a\",\n  \"data_dir\": }\n";
@@ -373,7 +373,7 @@ TEST_CASE("a config with a JSON syntax error is refused with its line") {
   CHECK(contains(x.err, "line 4"));
 }
 
-TEST_CASE("values of --set are checked like those of the file") {
+TEST_CASE("command line: values of --set are checked like those of the file") {
   const scratch_directory scratch;
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
   for (const auto* wrong : {"actors.port=high", "no.such=1", "actors.port", "=1", "storage.ranks[7].slab_bytes=1 GiB",

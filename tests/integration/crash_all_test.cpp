@@ -136,7 +136,7 @@ struct loop {
 
 } // namespace
 
-TEST_CASE("kill -9 and changed settings lose no answered commit and mix up no bytes", "[crash]") {
+TEST_CASE("crash all: kill -9 and changed settings lose no answered commit and mix up no bytes", "[crash]") {
   const auto seed = static_cast<std::uint32_t>(from_environment("TROUPE_CRASH_SEED", std::random_device{}()));
   INFO("TROUPE_CRASH_SEED=" << seed);
   loop all(seed);

@@ -80,7 +80,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a flipped byte anywhere in a page is detected and costs only that page") {
+TEST_CASE("damaged page: a flipped byte anywhere in a page is detected and costs only that page") {
   const auto* direct = GENERATE("storage.direct=true", "storage.direct=false");
   INFO(direct);
   filled_node filled(strict, {"--set", direct});
@@ -104,7 +104,7 @@ TEST_CASE("a flipped byte anywhere in a page is detected and costs only that pag
   filled.check_rest();
 }
 
-TEST_CASE("a flipped byte on one rank costs only the page of that rank") {
+TEST_CASE("damaged page: a flipped byte on one rank costs only the page of that rank") {
   const node_shape shape{.ranks = 3, .strict = true};
   filled_node filled(shape);
   const auto slab = filled.slab(1);
@@ -114,7 +114,7 @@ TEST_CASE("a flipped byte on one rank costs only the page of that rank") {
   filled.check_rest();
 }
 
-TEST_CASE("valid pages in the wrong place are detected") {
+TEST_CASE("damaged page: valid pages in the wrong place are detected") {
   filled_node filled(strict);
   const auto slab = filled.slab();
   const auto a = slab.find(filled.key(3)).value();
@@ -156,7 +156,7 @@ TEST_CASE("valid pages in the wrong place are detected") {
   filled.check_rest();
 }
 
-TEST_CASE("the scrub finds a damaged page before a load does") {
+TEST_CASE("damaged page: the scrub finds a damaged page before a load does") {
   filled_node filled(strict,
                      {"--set", "storage.scrub_bytes_per_second=\"64 MiB\"", "--set", "registry.durability=\"strict\""});
   const auto slab = filled.slab();

@@ -1,4 +1,4 @@
-#include "base/node_condition.hpp"
+#include "actors/support/node_condition.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"
@@ -62,7 +62,7 @@ std::optional<fs::path> in_path(const std::string& program) {
   return std::nullopt;
 }
 
-/// A node that has been used, of a cluster whose other node is away.
+/// A node that has been used, of a cluster whose other node is unreachable.
 class used_node {
 public:
   used_node() : node_(write_config(scratch_.path(), config())) {
@@ -101,7 +101,7 @@ private:
 
 } // namespace
 
-TEST_CASE("every metric in the dashboard and the alerts exists") {
+TEST_CASE("dashboards: every metric in the dashboard and the alerts exists") {
   const auto page = used_node().metrics();
   const auto there = all_in(page, "\n(troupe_[a-z_]+)[{ ]");
   for (const auto* file : {"configs/prometheus/alerts.yml", "configs/grafana/troupe.json"}) {
@@ -119,7 +119,7 @@ TEST_CASE("every metric in the dashboard and the alerts exists") {
   CHECK(page.find("kind=\"match\"") != std::string::npos);
 }
 
-TEST_CASE("every alert links to its runbook and every runbook has an alert") {
+TEST_CASE("dashboards: every alert links to its runbook and every runbook has an alert") {
   const auto alerts = text_of(source / "configs/prometheus/alerts.yml");
   const auto books = all_in(alerts, "runbook: docs/operations.md#([a-z_-]+)");
   const auto notified = text_of(source / "docs/operations.md");
@@ -141,7 +141,7 @@ TEST_CASE("every alert links to its runbook and every runbook has an alert") {
   }
 }
 
-TEST_CASE("Grafana can import the dashboard") {
+TEST_CASE("dashboards: Grafana can import the dashboard") {
   const auto dashboard = nlohmann::json::parse(text_of(source / "configs/grafana/troupe.json"));
   CHECK(dashboard.at("title") == "Troupe");
   std::set<int> ids;
@@ -154,7 +154,7 @@ TEST_CASE("Grafana can import the dashboard") {
   }
 }
 
-TEST_CASE("promtool accepts the Prometheus files") {
+TEST_CASE("dashboards: promtool accepts the Prometheus files") {
   const auto promtool = in_path("promtool");
   if (!promtool) {
     WARN("skipped: there is no promtool in PATH (package prometheus)");

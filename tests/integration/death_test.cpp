@@ -52,7 +52,7 @@ void check_rest(serving_node& node, const node_shape& shape) {
 
 } // namespace
 
-TEST_CASE("a replay whose node is killed ends with an error within its limit") {
+TEST_CASE("death: a replay whose node is killed ends with an error within its limit") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   process client(replay_command({"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"}));
@@ -68,7 +68,7 @@ TEST_CASE("a replay whose node is killed ends with an error within its limit") {
   CHECK(x.count("verify_failures") == 0);
 }
 
-TEST_CASE("a replay continues when its node is killed and restarted") {
+TEST_CASE("death: a replay continues when its node is killed and restarted") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2};
   const auto config = write_config(scratch.path(), node_config(scratch.path(), shape));
@@ -92,7 +92,7 @@ TEST_CASE("a replay continues when its node is killed and restarted") {
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a client refuses a node that restarts with another namespace") {
+TEST_CASE("death: a client refuses a node that restarts with another namespace") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["remote"] = {{"enabled", true}};
@@ -112,7 +112,7 @@ TEST_CASE("a client refuses a node that restarts with another namespace") {
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a client killed during a replay leaves nothing behind") {
+TEST_CASE("death: a client killed during a replay leaves nothing behind") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 256};
   auto config = node_config(scratch.path(), shape);
@@ -153,7 +153,7 @@ TEST_CASE("a client killed during a replay leaves nothing behind") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("repeated kills of clients leak nothing in the node") {
+TEST_CASE("death: repeated kills of clients leak nothing in the node") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 256};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), {"--set", "io.max_clients=2"});
@@ -169,7 +169,7 @@ TEST_CASE("repeated kills of clients leak nothing in the node") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client attaches again to a node that was frozen longer than its timeout") {
+TEST_CASE("death: a client attaches again to a node that was frozen longer than its timeout") {
   const scratch_directory scratch;
   const node_shape shape{};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), quick_timeouts);
@@ -185,7 +185,7 @@ TEST_CASE("a client attaches again to a node that was frozen longer than its tim
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client gives up on a node that stays frozen") {
+TEST_CASE("death: a client does not wait longer than its limit for a frozen node") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())), quick_timeouts);
   process client(replay_command(arguments{"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"} +
@@ -200,7 +200,7 @@ TEST_CASE("a client gives up on a node that stays frozen") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a frozen client loses its leases and starts over when it resumes") {
+TEST_CASE("death: a frozen client loses its leases and starts over when it resumes") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 512};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), quick_timeouts);
@@ -220,7 +220,7 @@ TEST_CASE("a frozen client loses its leases and starts over when it resumes") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("frames that a disconnected client may access are not reused until its process exits") {
+TEST_CASE("death: frames that a disconnected client may access are not reused until its process exits") {
   // The trace is far larger than the node, so that copies are in progress at nearly every moment and frames are
   // requested all the time.
   const node_shape shape{.page_bytes = std::uint64_t{1} << 20U, .slots = 64, .memory_bytes = std::uint64_t{48} << 20U};
@@ -263,7 +263,7 @@ TEST_CASE("frames that a disconnected client may access are not reused until its
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("attaching to a server that is no node ends with an error within the limit") {
+TEST_CASE("death: attaching to a server that is no node ends with an error within the limit") {
   const auto how =
       GENERATE(listener::manner::silent, listener::manner::closes, listener::manner::garbage, listener::manner::http);
   listener other(how);
@@ -276,7 +276,7 @@ TEST_CASE("attaching to a server that is no node ends with an error within the l
   CHECK(other.connections() > 0);
 }
 
-TEST_CASE("attaching to a dead port ends with an error within the limit") {
+TEST_CASE("death: attaching to a dead port ends with an error within the limit") {
   std::uint16_t port = 0;
   {
     const listener gone(listener::manner::silent);
@@ -291,7 +291,7 @@ TEST_CASE("attaching to a dead port ends with an error within the limit") {
   CHECK(x.err.find("cannot reach a node at " + address) != std::string::npos);
 }
 
-TEST_CASE("a client waits for a node that is started later") {
+TEST_CASE("death: a client waits for a node that is started later") {
   const scratch_directory scratch;
   const auto socket = (scratch.path() / "data" / "troupe.sock").string();
   process client(replay_command(
@@ -302,7 +302,7 @@ TEST_CASE("a client waits for a node that is started later") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("garbage on a node's port does not disturb its clients") {
+TEST_CASE("death: garbage on a node's port does not disturb its clients") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   process client(replay_command({"--attach", node.address(), "--trace", long_trace, "--concurrency", "2"}));

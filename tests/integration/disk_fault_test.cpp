@@ -84,7 +84,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a slab deleted while in use serves its pages and accepts no new ones") {
+TEST_CASE("disk fault: a slab deleted while in use serves its pages and accepts no new ones") {
   const node_shape shape{.ranks = 2};
   setting s(shape);
   s.play_clean();
@@ -116,7 +116,7 @@ TEST_CASE("a slab deleted while in use serves its pages and accepts no new ones"
   s.check_end();
 }
 
-TEST_CASE("a slab truncated while in use loses the cut pages and accepts no new ones") {
+TEST_CASE("disk fault: a slab truncated while in use loses the cut pages and accepts no new ones") {
   // At most 60 of the pages of a request are in memory.
   const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory};
   setting s(shape);
@@ -152,7 +152,7 @@ TEST_CASE("a slab truncated while in use loses the cut pages and accepts no new 
   CHECK(again.text(stream::err).find("was truncated or has grown") != std::string::npos);
 }
 
-TEST_CASE("a slab truncated during a replay costs only pages") {
+TEST_CASE("disk fault: a slab truncated during a replay costs only pages") {
   const node_shape shape{.slots = 2048, .memory_bytes = little_memory};
   setting s(shape);
   process client(
@@ -168,7 +168,7 @@ TEST_CASE("a slab truncated during a replay costs only pages") {
   s.check_end();
 }
 
-TEST_CASE("a slab that does not fit on the disk is an error at startup and leaves no partial file") {
+TEST_CASE("disk fault: a slab that does not fit on the disk is an error at startup and leaves no partial file") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 1U << 20U, .slots = 16};
   const auto config = write_config(scratch.path(), node_config(scratch.path(), shape)).string();
@@ -196,7 +196,7 @@ TEST_CASE("a slab that does not fit on the disk is an error at startup and leave
   CHECK(entries(scratch.path()) == std::vector<std::string>{"data", "node.json"});
 }
 
-TEST_CASE("a limit on file sizes is an error at startup") {
+TEST_CASE("disk fault: a limit on file sizes is an error at startup") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 4096, .memory_bytes = little_memory};
   auto command =
@@ -210,7 +210,7 @@ TEST_CASE("a limit on file sizes is an error at startup") {
   CHECK(entries(scratch / "data") == std::vector<std::string>{"lock"});
 }
 
-TEST_CASE("a write error at run time is a counted failure and its slots are freed") {
+TEST_CASE("disk fault: a write error at run time is a counted failure and its slots are freed") {
   const node_shape shape{.slots = 256, .strict = true};
   setting s(shape);
   // From here on, writes behind the first 50 slots fail.
@@ -233,7 +233,7 @@ TEST_CASE("a write error at run time is a counted failure and its slots are free
   s.check_end();
 }
 
-TEST_CASE("a full disk at run time is a counted failure") {
+TEST_CASE("disk fault: a full disk at run time is a counted failure") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory, .strict = true};
   try {
@@ -281,7 +281,7 @@ TEST_CASE("a full disk at run time is a counted failure") {
   }
 }
 
-TEST_CASE("a failing part of the disk costs only the pages on it") {
+TEST_CASE("disk fault: a failing part of the disk costs only the pages on it") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 660, .memory_bytes = little_memory, .strict = true};
   constexpr std::uint64_t mebibyte = 1U << 20U;

@@ -24,7 +24,7 @@ std::vector<std::string> replay_of(const serving_node& node, const std::string& 
 
 } // namespace
 
-TEST_CASE("a node with a durable index serves saved pages bit for bit after kill -9", "[durable]") {
+TEST_CASE("durable node: a node with a durable index serves saved pages bit for bit after kill -9", "[durable]") {
   const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
   scratch_directory directory;
   const auto config = write_config(directory.path(), durable_config(directory.path(), durability));
@@ -52,7 +52,7 @@ TEST_CASE("a node with a durable index serves saved pages bit for bit after kill
   }
 }
 
-TEST_CASE("a node with a durable index keeps it over a clean restart", "[durable]") {
+TEST_CASE("durable node: a node with a durable index keeps it over a clean restart", "[durable]") {
   scratch_directory directory;
   const auto config = write_config(directory.path(), durable_config(directory.path(), "relaxed"));
   {
@@ -66,7 +66,7 @@ TEST_CASE("a node with a durable index keeps it over a clean restart", "[durable
   CHECK(outcome.count("verify_failures") == 0);
 }
 
-TEST_CASE("a namespace renamed in the config keeps its pages", "[durable]") {
+TEST_CASE("durable node: a namespace renamed in the config keeps its pages", "[durable]") {
   scratch_directory directory;
   auto config = durable_config(directory.path(), "strict");
   const auto before = std::vector{slab_path(config, 0), slab_path(config, 1)};
@@ -90,7 +90,7 @@ TEST_CASE("a namespace renamed in the config keeps its pages", "[durable]") {
   CHECK(outcome.count("verify_failures") == 0);
 }
 
-TEST_CASE("pages of a durable index without their slab are misses and are saved again", "[durable]") {
+TEST_CASE("durable node: pages of a durable index without their slab are misses and are saved again", "[durable]") {
   scratch_directory directory;
   const auto config = durable_config(directory.path(), "strict");
   const auto file = write_config(directory.path(), config);

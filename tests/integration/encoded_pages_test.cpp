@@ -69,7 +69,7 @@ void check_loaded(const replay_outcome& x, std::uint64_t blocks) {
 
 } // namespace
 
-TEST_CASE("encoded pages are loaded from memory and disk, after a restart, and by clients that do not encode") {
+TEST_CASE("encoded pages: they are loaded from memory and disk, after a restart, and by clients that do not encode") {
   const scene s;
   {
     serving_node node(s.file());
@@ -92,7 +92,7 @@ TEST_CASE("encoded pages are loaded from memory and disk, after a restart, and b
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a damaged encoded page on the disk is a miss and is stored again") {
+TEST_CASE("encoded pages: a damaged encoded page on the disk is a miss and is stored again") {
   const scene s;
   {
     serving_node node(s.file());
@@ -112,7 +112,7 @@ TEST_CASE("a damaged encoded page on the disk is a miss and is stored again") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients on other hosts save and load encoded pages") {
+TEST_CASE("encoded pages: clients on other hosts save and load encoded pages") {
   const scene s;
   serving_node node(s.file());
   CHECK(run_replay(scene::play(node.endpoint(), s.trace(), "bf16", true)).count("saved_pages") == block_count);
@@ -126,7 +126,7 @@ TEST_CASE("clients on other hosts save and load encoded pages") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("memory holds more encoded pages than pages as they are") {
+TEST_CASE("encoded pages: memory holds more encoded pages than pages as they are") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.page_bytes = 262144, .slots = 64});
   for (auto& rank : config["storage"]["ranks"])

@@ -41,7 +41,7 @@ void check_right(const replay_outcome& x) {
 
 } // namespace
 
-TEST_CASE("an engine loads its saved pages through its connector in every geometry") {
+TEST_CASE("engine replay: an engine loads its saved pages through its connector in every geometry") {
   const scratch_directory scratch;
   const auto ranks = GENERATE(1U, 2U, 3U);
   const auto* blocks_per_page = GENERATE("1", "4");
@@ -58,7 +58,7 @@ TEST_CASE("an engine loads its saved pages through its connector in every geomet
   CHECK(entries(scratch.path()).empty());
 }
 
-TEST_CASE("a second engine finds all pages of the first one and leaves nothing behind") {
+TEST_CASE("engine replay: a second engine finds all pages of the first one and leaves nothing behind") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .slots = 2048};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
@@ -79,7 +79,7 @@ TEST_CASE("a second engine finds all pages of the first one and leaves nothing b
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine loads its saved pages within its steps") {
+TEST_CASE("engine replay: an engine loads its saved pages within its steps") {
   const scratch_directory scratch;
   const auto x = run_replay({"--engine", "--synchronous-loads", "--trace", small_trace, "--page-bytes", "65536",
                              "--ranks", "2", "--blocks-per-page", "2"},
@@ -174,13 +174,13 @@ TEST_CASE("engine faults: an engine without its node computes all tokens itself"
   CHECK(x.count("requests") == 1200);
 }
 
-TEST_CASE("C-3 an engine connects to the configured node and errors name it", "[hazards]") {
+TEST_CASE("C-3: an engine connects to the configured node and errors name it", "[hazards]") {
   const auto x = run_replay({"--engine", "--attach", "127.0.0.1:1", "--attach-limit", "1", "--trace", small_trace});
   CHECK(x.code == 1);
   CHECK(x.err.find("127.0.0.1:1") != std::string::npos);
 }
 
-TEST_CASE("C-13 SIGINT ends an engine replay cleanly", "[hazards]") {
+TEST_CASE("C-13: SIGINT ends an engine replay cleanly", "[hazards]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), {.slots = 8192})));
   process client(replay_command({"--engine", "--attach", node.address(), "--trace", endless_trace}));
@@ -197,7 +197,7 @@ TEST_CASE("C-13 SIGINT ends an engine replay cleanly", "[hazards]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("invalid options of an engine replay are refused") {
+TEST_CASE("engine replay: invalid options of an engine replay are refused") {
   const scratch_directory scratch;
   const arguments how{"--engine", "--trace", small_trace, "--page-bytes", "4096"};
   const auto refused = [&](const arguments& more, const char* text) {
@@ -214,7 +214,7 @@ TEST_CASE("invalid options of an engine replay are refused") {
   CHECK(alone.err.find("--engine") != std::string::npos);
 }
 
-TEST_CASE("a replay on GPU memory reports a missing GPU") {
+TEST_CASE("engine replay: a replay on GPU memory reports a missing GPU") {
   if (troupe::cuda_devices())
     return;
   const scratch_directory scratch;
@@ -225,7 +225,7 @@ TEST_CASE("a replay on GPU memory reports a missing GPU") {
   CHECK(x.err.find("unsupported") != std::string::npos);
 }
 
-TEST_CASE("the example engine of the documentation saves and loads correct pages") {
+TEST_CASE("engine replay: the example engine of the documentation saves and loads correct pages") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.ranks = 2, .page_bytes = 65536, .slots = 64});
   config["namespaces"][0]["kv_cache"] = {{"layers", 2},     {"parts", 2},         {"heads", 2},

@@ -234,7 +234,7 @@ private:
 
 } // namespace
 
-TEST_CASE("subscribers know what lookups find, also after evictions and kill -9", "[events]") {
+TEST_CASE("events: subscribers know what lookups find, also after evictions and kill -9", "[events]") {
   const scratch_directory scratch;
   const auto config = publishing_node(scratch);
   const auto file = write_config(scratch.path(), config);
@@ -281,7 +281,8 @@ TEST_CASE("subscribers know what lookups find, also after evictions and kill -9"
   CHECK(late.receive_until([&] { return late.known() == std::set<std::uint64_t>{5}; }));
 }
 
-TEST_CASE("two engines feed one node: each page is published once, and its removal is right for both", "[events]") {
+TEST_CASE("events: two engines feed one node: each page is published once, and its removal is right for both",
+          "[events]") {
   const scratch_directory scratch;
   const auto config = publishing_node(scratch);
   serving_node node(write_config(scratch.path(), config));
@@ -321,7 +322,7 @@ TEST_CASE("two engines feed one node: each page is published once, and its remov
   CHECK(router.receive_until([&] { return router.known() == before && router.known() == there(second); }));
 }
 
-TEST_CASE("a node without events wants no descriptions", "[events]") {
+TEST_CASE("events: a node without events wants no descriptions", "[events]") {
   const scratch_directory scratch;
   auto config = publishing_node(scratch);
   config.erase("events");
@@ -332,7 +333,7 @@ TEST_CASE("a node without events wants no descriptions", "[events]") {
   pool.describe(0, 3); // ignored
 }
 
-TEST_CASE("events may not leave the host in the clear", "[events]") {
+TEST_CASE("events: events may not leave the host in the clear", "[events]") {
   const scratch_directory scratch;
   auto config = publishing_node(scratch);
   config["events"]["endpoint"] = "tcp://0.0.0.0:5557";

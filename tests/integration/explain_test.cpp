@@ -69,7 +69,7 @@ bool contains(const std::string& text, std::string_view part) {
 
 } // namespace
 
-TEST_CASE("explain says what was found and why no more: never saved, evicted, and after a restart") {
+TEST_CASE("explain: explain says what was found and why no more: never saved, evicted, and after a restart") {
   asked_node x({.slots = 64}, {{"memory", {{"beyond_disk", false}}}});
   const auto none = x.explain();
   CHECK(none.code == 0);
@@ -121,7 +121,7 @@ TEST_CASE("explain says what was found and why no more: never saved, evicted, an
   CHECK(x.explain().code == 2);
 }
 
-TEST_CASE("explain tells blocks on disk from those in memory") {
+TEST_CASE("explain: explain tells blocks on disk from those in memory") {
   asked_node x({.strict = true});
   x.play(1, 10);
   x.restart();
@@ -137,7 +137,7 @@ TEST_CASE("explain tells blocks on disk from those in memory") {
     CHECK(again.at("memory") == 10);
 }
 
-TEST_CASE("explain says that nothing is kept") {
+TEST_CASE("explain: explain says that nothing is kept") {
   asked_node x({}, {{"registry", {{"explain_lookups", 0}}}});
   const auto got = x.explain();
   CHECK(got.code == 1);

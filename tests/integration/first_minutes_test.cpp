@@ -29,7 +29,7 @@ int ended(process& node) {
 
 } // namespace
 
-TEST_CASE("serve without a config starts a usable node and reports its settings") {
+TEST_CASE("first minutes: serve without a config starts a usable node and reports its settings") {
   const scratch_directory directory;
   process node(node_without_config(directory));
   const auto ready = json::parse(node.wait_for_line(stream::out, "\"ready\"").text);
@@ -53,7 +53,7 @@ TEST_CASE("serve without a config starts a usable node and reports its settings"
   CHECK(ended(node) == 0);
 }
 
-TEST_CASE("init prints a valid config that serve accepts") {
+TEST_CASE("first minutes: init prints a valid config that serve accepts") {
   const scratch_directory directory;
   for (const auto& more : {arguments{"init"}, arguments{"init", "--all"},
                            arguments{"init", "--set", "node_name=mine", "--set", "io.engine=threads"}}) {
@@ -73,7 +73,7 @@ TEST_CASE("init prints a valid config that serve accepts") {
   CHECK(run(program_with({"serve", "--set", "nothing=1"})).code == 2);
 }
 
-TEST_CASE("every line of the JSON log has the same four fields, whatever the text contains") {
+TEST_CASE("first minutes: every line of the JSON log has the same four fields, whatever the text contains") {
   const scratch_directory directory;
   process node(node_without_config(directory, {"--set", "log.format=json", "--set", "node_name=\"a\\\"b\""}));
   CHECK(node.wait() == 2); // a name has no quotes

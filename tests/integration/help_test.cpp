@@ -33,7 +33,7 @@ std::set<std::string> topics() {
 
 } // namespace
 
-TEST_CASE("help lists the pages of the documentation, and prints each") {
+TEST_CASE("help: help lists the pages of the documentation, and prints each") {
   const auto all = topics();
   for (const char* topic : {"configuration", "install", "kubernetes", "operations", "replay.md"})
     CHECK(all.contains(topic));
@@ -52,7 +52,7 @@ TEST_CASE("help lists the pages of the documentation, and prints each") {
   }
 }
 
-TEST_CASE("help prints the section that a warning of a node names") {
+TEST_CASE("help: help prints the section that a warning of a node names") {
   const auto x = run(program_with({"help", "docs/operations.md#slab_damaged"}));
   CHECK(x.code == 0);
   CHECK(x.out.starts_with("slab_damaged\n"));
@@ -63,14 +63,14 @@ TEST_CASE("help prints the section that a warning of a node names") {
   CHECK(contains(wrong.err, "'operations' has no section 'slab_demaged'"));
 }
 
-TEST_CASE("the name of a command is the command, also where a page has that name") {
+TEST_CASE("help: the name of a command is the command, also where a page has that name") {
   CHECK(contains(run(program_with({"help", "replay"})).out, "Usage: troupe replay"));
   CHECK(contains(run(program_with({"help", "cluster", "status"})).out, "Usage: troupe cluster"));
   CHECK(run(program_with({"help", "replay.md"})).out.starts_with("Replaying a trace\n"));
   CHECK(contains(run(program_with({"help"})).out, "`troupe help topics`"));
 }
 
-TEST_CASE("an unknown topic is refused with the nearest command or topic") {
+TEST_CASE("help: an unknown topic is refused with the nearest command or topic") {
   const std::vector<std::pair<const char*, const char*>> words{
       {"configuraton", "no command or topic 'configuraton'; did you mean 'configuration'?"},
       {"sevre", "did you mean 'serve'?"},

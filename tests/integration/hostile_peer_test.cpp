@@ -120,7 +120,7 @@ bool answers(troupe::metadata_client& http) {
 
 } // namespace
 
-TEST_CASE("a frame header of four gigabytes allocates no memory in the node") {
+TEST_CASE("hostile peer: a frame header of four gigabytes allocates no memory in the node") {
   attacked_node x;
   x.check_serves();
   const auto before = resident(x.node.program().id());
@@ -140,7 +140,7 @@ TEST_CASE("a frame header of four gigabytes allocates no memory in the node") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("connections without a handshake are closed at the deadline and block no client") {
+TEST_CASE("hostile peer: connections without a handshake are closed at the deadline and block no client") {
   attacked_node x({"--set", "actors.handshake_time=300 ms", "--set", "actors.max_connections=50"});
   std::vector<raw_peer> silent;
   for (int i = 0; i < 300; ++i)
@@ -151,7 +151,7 @@ TEST_CASE("connections without a handshake are closed at the deadline and block 
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("a node with few descriptors continues when peers use them all") {
+TEST_CASE("hostile peer: a node with few descriptors continues when peers use them all") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["http"] = {{"enabled", true}, {"port", 0}};
@@ -178,7 +178,7 @@ TEST_CASE("a node with few descriptors continues when peers use them all") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("garbage on the socket ends only its connection") {
+TEST_CASE("hostile peer: garbage on the socket ends only its connection") {
   attacked_node x;
   std::mt19937 random(11);
   for (int round = 0; round < 60; ++round) {
@@ -202,7 +202,7 @@ TEST_CASE("garbage on the socket ends only its connection") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("a peer with a CAF connection cannot reach a node's own actors") {
+TEST_CASE("hostile peer: a peer with a CAF connection cannot reach a node's own actors") {
   attacked_node x;
   const auto keys = x.node.statistics().keys;
   CHECK(keys == 0);
@@ -231,7 +231,7 @@ TEST_CASE("a peer with a CAF connection cannot reach a node's own actors") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("another user is refused even if the file mode allows the connection") {
+TEST_CASE("hostile peer: another user is refused even if the file mode allows the connection") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can switch to another user");
     return;
@@ -260,7 +260,7 @@ TEST_CASE("another user is refused even if the file mode allows the connection")
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("the socket belongs to its user, is removed with the node and replaced after a crash") {
+TEST_CASE("hostile peer: the socket belongs to its user, is removed with the node and replaced after a crash") {
   attacked_node x;
   const auto path = x.node.socket();
   struct stat found {};

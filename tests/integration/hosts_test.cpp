@@ -54,7 +54,7 @@ void check_rest(serving_node& node, const node_shape& shape) {
 
 } // namespace
 
-TEST_CASE("a client on another host saves and loads every byte and finds pages of others") {
+TEST_CASE("hosts: a client on another host saves and loads every byte and finds pages of others") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -94,7 +94,7 @@ TEST_CASE("a client on another host saves and loads every byte and finds pages o
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client on another host loads pages from the node's disk") {
+TEST_CASE("hosts: a client on another host loads pages from the node's disk") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 2048, .memory_bytes = little_memory};
   serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
@@ -106,7 +106,7 @@ TEST_CASE("a client on another host loads pages from the node's disk") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a remote client works with little memory and is refused below two pages with the setting to change") {
+TEST_CASE("hosts: a remote client works with little memory and is refused below two pages with the setting to change") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
@@ -122,7 +122,7 @@ TEST_CASE("a remote client works with little memory and is refused below two pag
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client on another host that is killed or frozen leaves nothing behind") {
+TEST_CASE("hosts: a client on another host that is killed or frozen leaves nothing behind") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -161,7 +161,7 @@ TEST_CASE("a client on another host that is killed or frozen leaves nothing behi
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client on another host attaches again after its node was killed") {
+TEST_CASE("hosts: a client on another host attaches again after its node was killed") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -183,7 +183,7 @@ TEST_CASE("a client on another host attaches again after its node was killed") {
   REQUIRE(x.report.is_object());
   CHECK(x.count("verify_failures") == 0);
   check_rest(*node, shape);
-  // The node never returns: the client gives up within its limit.
+  // The node never returns: the client fails within its limit.
   process last(replay_command(from_elsewhere(*node, transport) +
                               arguments{"--trace", endless_trace, "--salt", "9", "--attach-limit", "2"}));
   const auto evicted = node->statistics().evicted;
@@ -245,7 +245,7 @@ launch on(const arguments& where, launch what) {
 
 } // namespace
 
-TEST_CASE("on an interrupted network every task ends and no byte is wrong") {
+TEST_CASE("hosts: on an interrupted network every task ends and no byte is wrong") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;

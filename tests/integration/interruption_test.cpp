@@ -43,7 +43,7 @@ void wait_until_played(const process& running) {
 
 } // namespace
 
-TEST_CASE("a signal during the setup of a replay ends it at once and leaves nothing behind") {
+TEST_CASE("interruption: a signal during the setup of a replay ends it at once and leaves nothing behind") {
   const auto signal_number = GENERATE(SIGINT, SIGTERM, SIGHUP);
   const scratch_directory scratch;
   process running(own_node_replay(scratch, endless_wait(scratch)));
@@ -59,7 +59,7 @@ TEST_CASE("a signal during the setup of a replay ends it at once and leaves noth
   CHECK(scratch_names(scratch.path()).empty());
 }
 
-TEST_CASE("a signal ends a replay that waits for a node at once") {
+TEST_CASE("interruption: a signal ends a replay that waits for a node at once") {
   const auto signal_number = GENERATE(SIGINT, SIGTERM);
   const listener silent(listener::manner::silent);
   process running(program_with({"replay", "--trace", "loogle:1", "--attach-limit", "600", "--attach",
@@ -69,7 +69,7 @@ TEST_CASE("a signal ends a replay that waits for a node at once") {
   CHECK(running.wait() == 128 + signal_number);
 }
 
-TEST_CASE("a signal ends a running replay with a report and leaves nothing behind") {
+TEST_CASE("interruption: a signal ends a running replay with a report and leaves nothing behind") {
   const auto signal_number = GENERATE(SIGINT, SIGTERM, SIGHUP);
   const scratch_directory scratch;
   const auto engine = GENERATE(false, true);
@@ -89,7 +89,7 @@ TEST_CASE("a signal ends a running replay with a report and leaves nothing behin
   CHECK(scratch_names(scratch.path()).empty());
 }
 
-TEST_CASE("a second signal ends a replay that hangs and leaves nothing behind") {
+TEST_CASE("interruption: a second signal ends a replay that hangs and leaves nothing behind") {
   const scratch_directory scratch;
   auto command = own_node_replay(scratch, endless_trace);
   process running(command);
@@ -102,7 +102,7 @@ TEST_CASE("a second signal ends a replay that hangs and leaves nothing behind") 
   CHECK(scratch_names(scratch.path()).empty());
 }
 
-TEST_CASE("files of a killed replay are removed by the next one, which reports it") {
+TEST_CASE("interruption: files of a killed replay are removed by the next one, which reports it") {
   const scratch_directory scratch;
   {
     process killed(own_node_replay(scratch, endless_trace));
@@ -131,7 +131,7 @@ TEST_CASE("files of a killed replay are removed by the next one, which reports i
   CHECK(scratch_names(scratch.path()) == std::vector<std::string>{"troupe-replay.mine"});
 }
 
-TEST_CASE("a replay prints its settings before it starts") {
+TEST_CASE("interruption: a replay prints its settings before it starts") {
   const scratch_directory scratch;
   const auto x = run(own_node_replay(scratch, "loogle:1,512,2,64"));
   INFO(x.err);
@@ -140,7 +140,7 @@ TEST_CASE("a replay prints its settings before it starts") {
   CHECK(x.err.find(" of KV cache") != std::string::npos);
 }
 
-TEST_CASE("a replay that waits for a node reports reason and duration in its own words") {
+TEST_CASE("interruption: a replay that waits for a node reports reason and duration in its own words") {
   const auto said = [](const std::string& address, arguments more = {}) {
     auto command = program_with({"replay", "--trace", "loogle:1", "--attach-limit", "6", "--attach", address});
     command.arguments.insert(command.arguments.end(), more.begin(), more.end());
@@ -170,7 +170,7 @@ TEST_CASE("a replay that waits for a node reports reason and duration in its own
   CHECK(said("no-such-host.invalid:4600").find("resolved") != std::string::npos);
 }
 
-TEST_CASE("the progress of a replay fits into a terminal of any width") {
+TEST_CASE("interruption: the progress of a replay fits into a terminal of any width") {
   const auto columns = static_cast<unsigned short>(GENERATE(20, 80, 110, 160));
   const scratch_directory scratch;
   auto command = own_node_replay(scratch, "loogle:40,2048,20,128");

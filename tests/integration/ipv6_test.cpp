@@ -25,7 +25,7 @@ void use_ipv6(nlohmann::json& config) {
 
 } // namespace
 
-TEST_CASE("nodes that listen on an IPv6 address exchange pages byte for byte") {
+TEST_CASE("ipv6: nodes that listen on an IPv6 address exchange pages byte for byte") {
   test_cluster nodes(2, {.ranks = 2, .page_bytes = 65536});
   nodes.change = [](std::size_t, nlohmann::json& config) { use_ipv6(config); };
   nodes.start_all();
@@ -44,7 +44,7 @@ TEST_CASE("nodes that listen on an IPv6 address exchange pages byte for byte") {
   nodes.stop_all();
 }
 
-TEST_CASE("a client attaches over IPv6 with certificates, saves and loads") {
+TEST_CASE("ipv6: a client attaches over IPv6 with certificates, saves and loads") {
   if (!std::filesystem::exists("/usr/bin/openssl"))
     return;
   const scratch_directory scratch;

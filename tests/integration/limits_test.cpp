@@ -117,13 +117,13 @@ void try_node(const std::function<launch(std::uint64_t)>& make, bool threads) {
 } // namespace
 
 #ifdef TROUPE_FEW_THREADS
-TEST_CASE("a node starts or reports the thread limit") {
+TEST_CASE("limits: a node starts or reports the thread limit") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), whole_config(scratch)).string();
   try_node([&](auto limit) { return with_threads({TROUPE_PROGRAM, "serve", "--config", config}, limit); }, true);
 }
 
-TEST_CASE("a replay with its own node works or reports the thread limit") {
+TEST_CASE("limits: a replay with its own node works or reports the thread limit") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   try_all(
@@ -133,7 +133,7 @@ TEST_CASE("a replay with its own node works or reports the thread limit") {
       true);
 }
 
-TEST_CASE("a replay on a running node works or reports the thread limit") {
+TEST_CASE("limits: a replay on a running node works or reports the thread limit") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   for (const auto* way : {"--quiet", "--engine"})
@@ -146,7 +146,7 @@ TEST_CASE("a replay on a running node works or reports the thread limit") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine at its thread limit gets an error from the library and continues", "[capi]") {
+TEST_CASE("limits: an engine at its thread limit gets an error from the library and continues", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   for (const auto* program : {TROUPE_EXAMPLE_C_PAGES, TROUPE_EXAMPLE_CPP_POOL, TROUPE_EXAMPLE_C_ENGINE}) {
@@ -157,13 +157,13 @@ TEST_CASE("an engine at its thread limit gets an error from the library and cont
 }
 #endif
 
-TEST_CASE("a node starts or reports the file limit") {
+TEST_CASE("limits: a node starts or reports the file limit") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), whole_config(scratch)).string();
   try_node([&](auto limit) { return with_files({TROUPE_PROGRAM, "serve", "--config", config}, limit); }, false);
 }
 
-TEST_CASE("a replay works or reports the file limit") {
+TEST_CASE("limits: a replay works or reports the file limit") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   try_all(
@@ -173,14 +173,14 @@ TEST_CASE("a replay works or reports the file limit") {
       false);
 }
 
-TEST_CASE("an engine at its file limit gets an error from the library", "[capi]") {
+TEST_CASE("limits: an engine at its file limit gets an error from the library", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   try_all([&](auto limit) { return with_files({TROUPE_EXAMPLE_C_PAGES, node.address()}, limit); }, false);
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a container that allows io_uring setup but not its use gets a thread pool") {
+TEST_CASE("limits: a container that allows io_uring setup but not its use gets a thread pool") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.strict = true});
   launch container;
@@ -191,7 +191,7 @@ TEST_CASE("a container that allows io_uring setup but not its use gets a thread 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that may not watch processes reports it at once to the client and in its log") {
+TEST_CASE("limits: a node that may not watch processes reports it at once to the client and in its log") {
   const scratch_directory scratch;
   launch container;
   container.without_pidfd_of_peers = true;
@@ -206,7 +206,7 @@ TEST_CASE("a node that may not watch processes reports it at once to the client 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the reason why a node refuses a client is sent to it at once and logged") {
+TEST_CASE("limits: the reason why a node refuses a client is sent to it at once and logged") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config.erase("namespaces");
@@ -226,7 +226,7 @@ TEST_CASE("the reason why a node refuses a client is sent to it at once and logg
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("SIGHUP before a node is ready does not end it") {
+TEST_CASE("limits: SIGHUP before a node is ready does not end it") {
   const scratch_directory scratch;
   const auto text = node_config(scratch.path()).dump();
   const auto config = scratch / "config";

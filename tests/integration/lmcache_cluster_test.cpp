@@ -41,7 +41,8 @@ struct lmcache_nodes : test_cluster {
 
 } // namespace
 
-TEST_CASE("pages stored by LMCache workers on one node are found and correct on another", "[lmcache][cluster]") {
+TEST_CASE("lmcache cluster: pages stored by LMCache workers on one node are found and correct on another",
+          "[lmcache][cluster]") {
   lmcache_nodes nodes;
   auto one = nodes.engine_at(0, 1);
   auto two = nodes.engine_at(1, 2);
@@ -75,7 +76,7 @@ TEST_CASE("pages stored by LMCache workers on one node are found and correct on 
   nodes.stop_all();
 }
 
-TEST_CASE("a chunk of an engine with several workers is found elsewhere only if all have stored it",
+TEST_CASE("lmcache cluster: a chunk of an engine with several workers is found elsewhere only if all have stored it",
           "[lmcache][cluster]") {
   lmcache_nodes nodes;
   std::vector<lmcache_engine> here;
@@ -95,7 +96,8 @@ TEST_CASE("a chunk of an engine with several workers is found elsewhere only if 
   nodes.stop_all();
 }
 
-TEST_CASE("lookups elsewhere end with local pages when the node with LMCache's pages is killed", "[lmcache][cluster]") {
+TEST_CASE("lmcache cluster: lookups elsewhere end with local pages when the node with LMCache's pages is killed",
+          "[lmcache][cluster]") {
   constexpr std::uint32_t sequences = 10;
   constexpr std::uint32_t chunks = 8;
   const lmcache_engine::shape large{4096, 1, 0};
@@ -136,7 +138,8 @@ TEST_CASE("lookups elsewhere end with local pages when the node with LMCache's p
   nodes.stop_all();
 }
 
-TEST_CASE("a frozen node delays lookups of LMCache clients elsewhere by the limit at most", "[lmcache][cluster]") {
+TEST_CASE("lmcache cluster: a frozen node delays lookups of LMCache clients elsewhere by the limit at most",
+          "[lmcache][cluster]") {
   lmcache_nodes nodes(true);
   auto one = nodes.engine_at(0, 1);
   auto two = nodes.engine_at(1, 2);
@@ -145,14 +148,14 @@ TEST_CASE("a frozen node delays lookups of LMCache clients elsewhere by the limi
   REQUIRE(two.store(1, 2));
   nodes.node(0).program().send(SIGSTOP);
   two.begin_lookup(1, 5, "a");
-  two.begin_lookup(1, 5, "given up");
-  CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"given up"}));
+  two.begin_lookup(1, 5, "cancelled");
+  CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"cancelled"}));
   // All other requests are served meanwhile.
   CHECK(two.store(2, 3));
   CHECK(two.look_up(2, 3, "b") == 3);
   CHECK(two.found_by("a") == 2);
   CHECK(two.retrieve(1, 0, 2, "a"));
-  CHECK(two.found_by("given up") == 0);
+  CHECK(two.found_by("cancelled") == 0);
   nodes.node(0).program().send(SIGCONT);
   CHECK(eventually([&] { return two.look_up(1, 5, "c") == 5; }, std::chrono::milliseconds(50)));
   CHECK(two.retrieve(1, 0, 5, "c"));

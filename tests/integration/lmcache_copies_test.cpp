@@ -17,7 +17,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace troupe::test::driven;
 
-TEST_CASE("the node stores a worker's blocks and writes them into blocks of another process", "[lmcache]") {
+TEST_CASE("lmcache copies: the node stores a worker's blocks and writes them into blocks of another process",
+          "[lmcache]") {
   const auto how = GENERATE(arrangement::planes_outside, arrangement::planes_in_block, arrangement::joined_by_heads);
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
@@ -68,7 +69,7 @@ TEST_CASE("the node stores a worker's blocks and writes them into blocks of anot
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers that copy themselves share pages with workers whose node copies", "[lmcache]") {
+TEST_CASE("lmcache copies: workers that copy themselves share pages with workers whose node copies", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -114,7 +115,7 @@ TEST_CASE("workers that copy themselves share pages with workers whose node copi
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("memory that does not match its registration is refused", "[lmcache]") {
+TEST_CASE("lmcache copies: memory that does not match its registration is refused", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   driven_engine one(lmcache_port(node.ready_line()), 1);
@@ -199,7 +200,7 @@ TEST_CASE("memory that does not match its registration is refused", "[lmcache]")
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("requests above the pin limit are copied in pieces and queued", "[lmcache]") {
+TEST_CASE("lmcache copies: requests above the pin limit are copied in pieces and queued", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["memory"]["client_bytes"] = "64 KiB";
@@ -231,7 +232,7 @@ TEST_CASE("requests above the pin limit are copied in pieces and queued", "[lmca
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("chunks whose blocks an engine has freed are not stored", "[lmcache]") {
+TEST_CASE("lmcache copies: chunks whose blocks an engine has freed are not stored", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   driven_engine one(lmcache_port(node.ready_line()), 1);
@@ -250,7 +251,7 @@ TEST_CASE("chunks whose blocks an engine has freed are not stored", "[lmcache]")
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages found by a lookup stay available for a late retrieve", "[lmcache]") {
+TEST_CASE("lmcache copies: pages found by a lookup stay available for a late retrieve", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   // A few pages of everything, and leases that end soon.
@@ -275,7 +276,7 @@ TEST_CASE("pages found by a lookup stay available for a late retrieve", "[lmcach
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("shared memory truncated by its worker fails only its copies", "[lmcache]") {
+TEST_CASE("lmcache copies: shared memory truncated by its worker fails only its copies", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -296,7 +297,7 @@ TEST_CASE("shared memory truncated by its worker fails only its copies", "[lmcac
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers killed during copies leave nothing behind", "[lmcache]") {
+TEST_CASE("lmcache copies: workers killed during copies leave nothing behind", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["storage"] = {{"disk_bytes", 0}, {"ranks", json::array()}};
@@ -338,7 +339,7 @@ TEST_CASE("workers killed during copies leave nothing behind", "[lmcache]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers register again after their node was killed and restarted", "[lmcache]") {
+TEST_CASE("lmcache copies: workers register again after their node was killed and restarted", "[lmcache]") {
   const scratch_directory scratch;
   auto json_config = lmcache_config(scratch.path(), "strict");
   {

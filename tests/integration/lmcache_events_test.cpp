@@ -83,7 +83,8 @@ private:
 
 } // namespace
 
-TEST_CASE("subscribers know the chunks that LMCache's workers have stored, and those that were removed", "[lmcache]") {
+TEST_CASE("lmcache events: subscribers know the chunks that LMCache's workers have stored, and those that were removed",
+          "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), publishing_config(scratch)));
   const auto port = lmcache_port(node.ready_line());
@@ -124,7 +125,7 @@ TEST_CASE("subscribers know the chunks that LMCache's workers have stored, and t
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node without events offers LMCache's clients none", "[lmcache]") {
+TEST_CASE("lmcache events: a node without events offers LMCache's clients none", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());

@@ -13,8 +13,9 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace troupe::test::driven;
 
-TEST_CASE("a worker that registers the same memory again gets no further copies for the old registration",
-          "[lmcache]") {
+TEST_CASE(
+    "lmcache instances: a worker that registers the same memory again gets no further copies for the old registration",
+    "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["memory"]["client_bytes"] = "64 KiB";
@@ -26,7 +27,7 @@ TEST_CASE("a worker that registers the same memory again gets no further copies 
   one.fill(1, all);
   for (std::uint32_t sequence = 1; sequence < 60; ++sequence)
     one.worker.send(store, {lmcache_key(sequence, "s", 0, chunks, 0), 1, json::array({all}), json::binary({})});
-  // As a worker whose server was away does, when its engine has given the blocks to other requests.
+  // As a worker whose server was unreachable does, when its engine has given the blocks to other requests.
   one.enroll();
   one.memory.wipe();
   CHECK(one.worker.call(ping, {1}) == true);
@@ -45,7 +46,7 @@ TEST_CASE("a worker that registers the same memory again gets no further copies 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("two workers with the same instance id are separate", "[lmcache]") {
+TEST_CASE("lmcache instances: two workers with the same instance id are separate", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -124,7 +125,8 @@ struct busy_worker {
 
 } // namespace
 
-TEST_CASE_METHOD(busy_worker, "no write follows the reply to a registration or unregistration", "[lmcache]") {
+TEST_CASE_METHOD(busy_worker, "lmcache instances: no write follows the reply to a registration or unregistration",
+                 "[lmcache]") {
   const auto how = GENERATE(0, 1, 2, 3);
   INFO("how " << how);
   for (int round = 0; round < 10; ++round) {
@@ -151,7 +153,7 @@ TEST_CASE_METHOD(busy_worker, "no write follows the reply to a registration or u
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE_METHOD(busy_worker, "of two overlapping registrations the last one counts", "[lmcache]") {
+TEST_CASE_METHOD(busy_worker, "lmcache instances: of two overlapping registrations the last one counts", "[lmcache]") {
   worker_memory other;
   const auto wanted = driven::registration(1, other.handles(), other.layout());
   for (int round = 0; round < 10; ++round) {
@@ -173,7 +175,7 @@ TEST_CASE_METHOD(busy_worker, "of two overlapping registrations the last one cou
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a namespace that is removed by force is registered again", "[lmcache]") {
+TEST_CASE("lmcache instances: a namespace that is removed by force is registered again", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["http"] = {{"enabled", true}, {"port", 0}};

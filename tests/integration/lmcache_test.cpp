@@ -30,7 +30,8 @@ json registration(std::int64_t instance, std::uint32_t hidden = 64, std::uint32_
 
 } // namespace
 
-TEST_CASE("a chunk stored by an LMCache worker through shared memory is found by another engine", "[lmcache]") {
+TEST_CASE("lmcache: a chunk stored by an LMCache worker through shared memory is found by another engine",
+          "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine first(lmcache_port(node.ready_line()), 1);
@@ -72,7 +73,7 @@ TEST_CASE("a chunk stored by an LMCache worker through shared memory is found by
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the shared memory has mode 0600 and its name is removed with the node", "[lmcache]") {
+TEST_CASE("lmcache: the shared memory has mode 0600 and its name is removed with the node", "[lmcache]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), lmcache_config(scratch.path()));
   std::optional<serving_node> node(std::in_place, config);
@@ -96,7 +97,7 @@ TEST_CASE("the shared memory has mode 0600 and its name is removed with the node
   CHECK(::stat(("/dev/shm/" + next).c_str(), &status) != 0);
 }
 
-TEST_CASE("a node with a data directory name equal to another's, as in containers, keeps separate memory",
+TEST_CASE("lmcache: a node with a data directory name equal to another's, as in containers, keeps separate memory",
           "[lmcache]") {
   const scratch_directory first;
   const scratch_directory second;
@@ -120,7 +121,7 @@ TEST_CASE("a node with a data directory name equal to another's, as in container
   CHECK(one.stop() == 0);
 }
 
-TEST_CASE("a commit that carries tensors instead of written slots stores no page", "[lmcache]") {
+TEST_CASE("lmcache: a commit that carries tensors instead of written slots stores no page", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -135,7 +136,7 @@ TEST_CASE("a commit that carries tensors instead of written slots stores no page
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node whose shared memory name was removed refuses workers and reports it", "[lmcache]") {
+TEST_CASE("lmcache: a node whose shared memory name was removed refuses workers and reports it", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["http"] = {{"enabled", true}, {"port", 0}};
@@ -155,7 +156,7 @@ TEST_CASE("a node whose shared memory name was removed refuses workers and repor
   CHECK(std::filesystem::remove("/dev/shm/" + name));
 }
 
-TEST_CASE("unsupported requests of LMCache clients are answered at once", "[lmcache]") {
+TEST_CASE("lmcache: unsupported requests of LMCache clients are answered at once", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   lmcache_client client(lmcache_port(node.ready_line()));
@@ -191,7 +192,7 @@ TEST_CASE("unsupported requests of LMCache clients are answered at once", "[lmca
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients of two LMCache versions share their pages", "[lmcache]") {
+TEST_CASE("lmcache: clients of two LMCache versions share their pages", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -216,7 +217,7 @@ TEST_CASE("clients of two LMCache versions share their pages", "[lmcache]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("malformed messages are refused and end nothing", "[lmcache]") {
+TEST_CASE("lmcache: malformed messages are refused and end nothing", "[lmcache]") {
   const auto seed = GENERATE(1U, 2U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -260,7 +261,7 @@ TEST_CASE("malformed messages are refused and end nothing", "[lmcache]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a page corrupted in shared memory is not reported as found", "[lmcache]") {
+TEST_CASE("lmcache: a page corrupted in shared memory is not reported as found", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -279,7 +280,7 @@ TEST_CASE("a page corrupted in shared memory is not reported as found", "[lmcach
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages of a worker that never commits are freed only when it disconnects", "[lmcache]") {
+TEST_CASE("lmcache: pages of a worker that never commits are freed only when it disconnects", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   // A few pages of everything.
@@ -309,7 +310,7 @@ TEST_CASE("pages of a worker that never commits are freed only when it disconnec
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("LMCache clients continue after their node was killed and restarted", "[lmcache]") {
+TEST_CASE("lmcache: LMCache clients continue after their node was killed and restarted", "[lmcache]") {
   const scratch_directory scratch;
   auto json_config = lmcache_config(scratch.path(), "strict");
   const auto reserve_port = [&] {
@@ -352,7 +353,7 @@ TEST_CASE("LMCache clients continue after their node was killed and restarted", 
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("engines with several workers find chunks that all of them have stored", "[lmcache]") {
+TEST_CASE("lmcache: engines with several workers find chunks that all of them have stored", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   lmcache_client scheduler(lmcache_port(node.ready_line()));
@@ -388,7 +389,7 @@ TEST_CASE("engines with several workers find chunks that all of them have stored
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a commit before its prepare leaves nothing behind", "[lmcache]") {
+TEST_CASE("lmcache: a commit before its prepare leaves nothing behind", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -443,7 +444,7 @@ TEST_CASE("a commit before its prepare leaves nothing behind", "[lmcache]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node shuts down cleanly while pages are being sealed", "[lmcache]") {
+TEST_CASE("lmcache: a node shuts down cleanly while pages are being sealed", "[lmcache]") {
   const std::chrono::milliseconds later(GENERATE(10, 20, 40, 80));
   INFO("told to end after " << later.count() << " ms");
   const scratch_directory scratch;

@@ -64,7 +64,7 @@ std::uint64_t metric(const std::string& page, const std::string& name) {
 
 } // namespace
 
-TEST_CASE("dropped log lines are counted and reported when the log is read again") {
+TEST_CASE("log: dropped log lines are counted and reported when the log is read again") {
   const scratch_directory directory;
   // One line for each rank at each tick, more than are kept in no time.
   auto config = node_config(directory.path(), {.ranks = 64, .slots = 16});
@@ -84,7 +84,7 @@ TEST_CASE("dropped log lines are counted and reported when the log is read again
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node with a blocked log pipe answers requests and can be stopped") {
+TEST_CASE("log: a node with a blocked log pipe answers requests and can be stopped") {
   const scratch_directory directory;
   launch how;
   how.unread_stderr = true;

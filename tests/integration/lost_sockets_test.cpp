@@ -34,7 +34,7 @@ bool is_lost(const serving_node& node) {
 
 } // namespace
 
-TEST_CASE("sockets and lock removed under a running node are created again and work") {
+TEST_CASE("lost sockets: sockets and lock removed under a running node are created again and work") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   const auto config = write_config(scratch.path(), config_of(scratch.path()));
@@ -69,7 +69,7 @@ TEST_CASE("sockets and lock removed under a running node are created again and w
     CHECK_FALSE(fs::exists(fs::symlink_status(data / name)));
 }
 
-TEST_CASE("a socket that cannot be created again is reported until it can") {
+TEST_CASE("lost sockets: a socket that cannot be created again is reported until it can") {
   const scratch_directory scratch;
   const auto socket = scratch / "data/troupe.sock";
   serving_node node(write_config(scratch.path(), config_of(scratch.path())));
@@ -88,7 +88,7 @@ TEST_CASE("a socket that cannot be created again is reported until it can") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("no second node starts on a directory in use, whatever files were removed") {
+TEST_CASE("lost sockets: no second node starts on a directory in use, whatever files were removed") {
   const scratch_directory scratch;
   auto first = config_of(scratch.path());
   // No slab file and no index keep it out.

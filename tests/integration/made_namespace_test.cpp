@@ -78,7 +78,7 @@ void give_back_what_logs_have_taken(const fs::path& index) {
 
 } // namespace
 
-TEST_CASE("a client creates a namespace on a node that has none and finds its pages in memory") {
+TEST_CASE("made namespace: a client creates a namespace on a node that has none and finds its pages in memory") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .page_bytes = 65536};
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
@@ -110,7 +110,7 @@ TEST_CASE("a client creates a namespace on a node that has none and finds its pa
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients that create a namespace at the same time share it") {
+TEST_CASE("made namespace: clients that create a namespace at the same time share it") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
@@ -129,7 +129,7 @@ TEST_CASE("clients that create a namespace at the same time share it") {
   CHECK(made == log.rfind("namespace made: 'mine'"));
 }
 
-TEST_CASE("a node without client namespaces refuses them with the reason") {
+TEST_CASE("made namespace: a node without client namespaces refuses them with the reason") {
   const scratch_directory scratch;
   auto json = node_config(scratch.path(), {.page_bytes = 65536});
   json["actors"]["make_namespaces"] = false;
@@ -143,7 +143,7 @@ TEST_CASE("a node without client namespaces refuses them with the reason") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages of a client's namespace survive a clean stop and a kill of the node", "[durable]") {
+TEST_CASE("made namespace: pages of a client's namespace survive a clean stop and a kill of the node", "[durable]") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .page_bytes = 65536};
   const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
@@ -174,7 +174,7 @@ TEST_CASE("pages of a client's namespace survive a clean stop and a kill of the 
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a slab file grows with its pages within the configured disk space", "[durable]") {
+TEST_CASE("made namespace: a slab file grows with its pages within the configured disk space", "[durable]") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["registry"]["durability"] = "relaxed";
@@ -209,7 +209,7 @@ TEST_CASE("a slab file grows with its pages within the configured disk space", "
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") {
+TEST_CASE("made namespace: on a full disk a slab file stops growing and old pages are evicted") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["registry"]["durability"] = "strict";
@@ -259,7 +259,7 @@ TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") 
   }
 }
 
-TEST_CASE("namespaces are listed and removed on the command line") {
+TEST_CASE("made namespace: namespaces are listed and removed on the command line") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
@@ -296,7 +296,8 @@ TEST_CASE("namespaces are listed and removed on the command line") {
   CHECK(troupe({"list-namespaces"}).code == 1);
 }
 
-TEST_CASE("a node whose index and slabs share a disk never fills it and recovers when others do", "[durable]") {
+TEST_CASE("made namespace: a node whose index and slabs share a disk never fills it and recovers when others do",
+          "[durable]") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["registry"]["durability"] = GENERATE(as<std::string>{}, "relaxed", "strict");
@@ -362,7 +363,7 @@ TEST_CASE("a node whose index and slabs share a disk never fills it and recovers
   }
 }
 
-TEST_CASE("a missing slab on a full disk does not prevent a start", "[durable]") {
+TEST_CASE("made namespace: a missing slab on a full disk does not prevent a start", "[durable]") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   const auto durability = GENERATE(as<std::string>{}, "relaxed", "strict");
@@ -405,7 +406,7 @@ TEST_CASE("a missing slab on a full disk does not prevent a start", "[durable]")
 }
 
 #ifdef TROUPE_HUNG_DISK
-TEST_CASE("a node with a hung disk stops on request") {
+TEST_CASE("made namespace: a node with a hung disk stops on request") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["storage"]["disk_bytes"] = "64 MiB";
@@ -423,7 +424,7 @@ TEST_CASE("a node with a hung disk stops on request") {
 }
 #endif
 
-TEST_CASE("a namespace uses registry memory for its current slots only") {
+TEST_CASE("made namespace: a namespace uses registry memory for its current slots only") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["registry"]["memory_bytes"] = "32 MiB";
@@ -439,7 +440,7 @@ TEST_CASE("a namespace uses registry memory for its current slots only") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client's namespace is removed with its files and stays removed") {
+TEST_CASE("made namespace: a client's namespace is removed with its files and stays removed") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .page_bytes = 65536};
   auto json = bare_config(scratch.path());
@@ -482,7 +483,7 @@ TEST_CASE("a client's namespace is removed with its files and stays removed") {
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("slab files of a namespace that cannot be restored are removed at the next start") {
+TEST_CASE("made namespace: slab files of a namespace that cannot be restored are removed at the next start") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   auto json = bare_config(scratch.path());
@@ -514,7 +515,8 @@ TEST_CASE("slab files of a namespace that cannot be restored are removed at the 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a namespace that was in memory only takes no disk space from others at the next start", "[durable]") {
+TEST_CASE("made namespace: a namespace that was in memory only takes no disk space from others at the next start",
+          "[durable]") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   auto json = bare_config(scratch.path());

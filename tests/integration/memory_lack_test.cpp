@@ -35,7 +35,7 @@ std::vector<std::string> flags_of_mappings(pid_t process, const std::string& par
 
 } // namespace
 
-TEST_CASE("a node that gets no page memory from the host reports it everywhere and serves") {
+TEST_CASE("memory lack: a node that gets no page memory from the host reports it everywhere and serves") {
   const scratch_directory scratch;
   launch how;
   how.without_page_memory = true;
@@ -54,7 +54,7 @@ TEST_CASE("a node that gets no page memory from the host reports it everywhere a
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("core dumps of a node contain no pages") {
+TEST_CASE("memory lack: core dumps of a node contain no pages") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   const auto flags = flags_of_mappings(node.program().id(), "memfd:troupe-arena ");
@@ -64,7 +64,7 @@ TEST_CASE("core dumps of a node contain no pages") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("memory beyond the host is a config error and unused memory is a warning") {
+TEST_CASE("memory lack: memory beyond the host is a config error and unused memory is a warning") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   const auto check = [&](const std::string& setting) {

@@ -21,7 +21,7 @@ nlohmann::json without_disk(const std::filesystem::path& where, const node_shape
 
 } // namespace
 
-TEST_CASE("a node without a disk serves pages from memory and none after a restart") {
+TEST_CASE("memory node: a node without a disk serves pages from memory and none after a restart") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2};
   auto json = without_disk(scratch.path(), shape);
@@ -54,7 +54,7 @@ TEST_CASE("a node without a disk serves pages from memory and none after a resta
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a node without a disk evicts old pages when its memory is full") {
+TEST_CASE("memory node: a node without a disk evicts old pages when its memory is full") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .memory_bytes = 4 * little_memory};
   serving_node node(write_config(scratch.path(), without_disk(scratch.path(), shape)));
@@ -67,7 +67,7 @@ TEST_CASE("a node without a disk evicts old pages when its memory is full") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("after a kill only pages that were in memory alone are misses") {
+TEST_CASE("memory node: after a kill only pages that were in memory alone are misses") {
   const scratch_directory scratch;
   const auto* durability = GENERATE("none", "relaxed", "strict");
   INFO(durability);
@@ -101,7 +101,7 @@ TEST_CASE("after a kill only pages that were in memory alone are misses") {
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("memory beyond the disk holds pages, and a restart keeps those on the disk") {
+TEST_CASE("memory node: memory beyond the disk holds pages, and a restart keeps those on the disk") {
   const scratch_directory scratch;
   constexpr std::uint64_t on_disk = 32;
   const node_shape shape{.slots = on_disk};
@@ -139,7 +139,7 @@ TEST_CASE("memory beyond the disk holds pages, and a restart keeps those on the 
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("old pages of memory and disk are evicted together when both are full") {
+TEST_CASE("memory node: old pages of memory and disk are evicted together when both are full") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 64, .memory_bytes = 4 * little_memory};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
@@ -154,7 +154,7 @@ TEST_CASE("old pages of memory and disk are evicted together when both are full"
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages without a second request are not written and not in the next run's index") {
+TEST_CASE("memory node: pages without a second request are not written and not in the next run's index") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 2048};
   auto json = node_config(scratch.path(), shape);

@@ -52,7 +52,7 @@ private:
 
 } // namespace
 
-TEST_CASE("serve notifies the service manager when it is ready and when it stops") {
+TEST_CASE("packaging: serve notifies the service manager when it is ready and when it stops") {
   const scratch_directory scratch;
   const auto name = GENERATE(as<std::string>{}, "notify", "@troupe-notify-");
   const service_manager manager(name.front() == '@' ? name + std::to_string(::getpid()) : (scratch / name).string());
@@ -62,7 +62,7 @@ TEST_CASE("serve notifies the service manager when it is ready and when it stops
   CHECK(manager.hear().starts_with("STOPPING=1\n"));
 }
 
-TEST_CASE("serve runs without a service manager") {
+TEST_CASE("packaging: serve runs without a service manager") {
   const scratch_directory scratch;
   for (const char* name : {"/no/such/socket", "relative", ""}) {
     ::setenv("NOTIFY_SOCKET", name, 1);
@@ -72,7 +72,7 @@ TEST_CASE("serve runs without a service manager") {
   }
 }
 
-TEST_CASE("the config of the service is valid and used by the unit") {
+TEST_CASE("packaging: the config of the service is valid and used by the unit") {
   const auto checked = run(program_with(
       {"check-config", (packaging / "node.json").string(), "--set", "data_dir=/tmp/troupe-no-such-directory"}));
   INFO(checked.err);

@@ -33,7 +33,7 @@ std::vector<std::string> open_to_others(const fs::path& directory) {
 
 } // namespace
 
-TEST_CASE("no file below data_dir is accessible to other users under any umask") {
+TEST_CASE("private files: no file below data_dir is accessible to other users under any umask") {
   const no_umask open_handed;
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
@@ -47,7 +47,7 @@ TEST_CASE("no file below data_dir is accessible to other users under any umask")
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a data_dir that is accessible to others or has another owner prevents a start") {
+TEST_CASE("private files: a data_dir that is accessible to others or has another owner prevents a start") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   {

@@ -72,7 +72,7 @@ struct fresh_clone {
 
 } // namespace
 
-TEST_CASE("the commands of README.md run in order as written") {
+TEST_CASE("readme: the commands of README.md run in order as written") {
   const auto blocks = shell_blocks(read_file(source / "README.md"));
   REQUIRE(blocks.size() == 2);
   // The first has the scripts, which this test is part of.
@@ -105,7 +105,7 @@ TEST_CASE("the commands of README.md run in order as written") {
   CHECK(entries(here.directory.path()) == std::vector<std::string>{"build", "configs", "data", "traces"});
 }
 
-TEST_CASE("the sample trace matches its documentation and can be generated again") {
+TEST_CASE("readme: the sample trace matches its documentation and can be generated again") {
   const auto page = read_file(source / "traces/README.md");
   constexpr std::string_view begin = "    troupe make-trace ";
   const auto at = page.find(begin);
@@ -133,7 +133,7 @@ TEST_CASE("the sample trace matches its documentation and can be generated again
   CHECK(x.count("hit_blocks") == says.hit_blocks);
 }
 
-TEST_CASE("a generated trace replays from a file like from the generator") {
+TEST_CASE("readme: a generated trace replays from a file like from the generator") {
   const scratch_directory scratch;
   const auto file = (scratch / "trace.jsonl").string();
   auto command = program_with({"make-trace", "loogle:3,2048,4,128", "--limit", "9"});

@@ -18,7 +18,7 @@ std::filesystem::path real_trace() {
 
 } // namespace
 
-TEST_CASE("a replay in one process has exactly the hits of the model") {
+TEST_CASE("replay: a replay in one process has exactly the hits of the model") {
   const scratch_directory scratch;
   const auto ranks = GENERATE(1U, 2U, 3U);
   const node_shape shape{.ranks = ranks};
@@ -36,7 +36,7 @@ TEST_CASE("a replay in one process has exactly the hits of the model") {
   CHECK(entries(scratch.path()).empty()); // its own node's data went with it
 }
 
-TEST_CASE("a replay with concurrent requests stores every page once") {
+TEST_CASE("replay: a replay with concurrent requests stores every page once") {
   const scratch_directory scratch;
   const auto concurrency = GENERATE(8U, 32U);
   const node_shape shape{.ranks = 2};
@@ -52,7 +52,7 @@ TEST_CASE("a replay with concurrent requests stores every page once") {
   CHECK(x.count("saved_pages") == model.unique_blocks * shape.ranks);
 }
 
-TEST_CASE("a replay works with pages of any size") {
+TEST_CASE("replay: a replay works with pages of any size") {
   const scratch_directory scratch;
   const auto page_bytes = GENERATE(4096U, 65536U, 524288U, 2097152U);
   const auto concurrency = GENERATE(1U, 4U);
@@ -72,7 +72,7 @@ TEST_CASE("a replay works with pages of any size") {
     CHECK(x.count("hit_blocks") == model.hit_blocks);
 }
 
-TEST_CASE("a page smaller than its slot is stored and loaded") {
+TEST_CASE("replay: a page smaller than its slot is stored and loaded") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.slots = 512});
   // 2 layers × 1 part × 3 tokens × 5 heads × 24 elements × 2 bytes: nothing of it is aligned.
@@ -86,7 +86,7 @@ TEST_CASE("a page smaller than its slot is stored and loaded") {
   CHECK(x.count("hit_blocks") == model.hit_blocks);
 }
 
-TEST_CASE("a replay works with each engine, with and without direct I/O") {
+TEST_CASE("replay: a replay works with each engine, with and without direct I/O") {
   const scratch_directory scratch;
   const auto* engine = GENERATE("io.engine=auto", "io.engine=threads");
   const auto* direct = GENERATE("storage.direct=true", "storage.direct=false");
@@ -98,7 +98,7 @@ TEST_CASE("a replay works with each engine, with and without direct I/O") {
   CHECK(x.count("hit_blocks") == expected(small_trace).hit_blocks);
 }
 
-TEST_CASE("a replay works where io_uring is forbidden") {
+TEST_CASE("replay: a replay works where io_uring is forbidden") {
   const scratch_directory scratch;
   auto command = replay_command({"--trace", small_trace, "--concurrency", "1", "--page-bytes", "4096"});
   command.directory = scratch.path();
@@ -110,7 +110,7 @@ TEST_CASE("a replay works where io_uring is forbidden") {
   CHECK(x.err.find("threads") != std::string::npos);
 }
 
-TEST_CASE("a replay keeps its data in the given directory") {
+TEST_CASE("replay: a replay keeps its data in the given directory") {
   const scratch_directory scratch;
   const auto data = (scratch / "mine").string();
   check_clean(
@@ -119,7 +119,7 @@ TEST_CASE("a replay keeps its data in the given directory") {
   CHECK(entries(scratch.path()) == std::vector<std::string>{"mine"});
 }
 
-TEST_CASE("with fewer slots than pages a replay evicts with about the hits of an LRU cache") {
+TEST_CASE("replay: with fewer slots than pages a replay evicts with about the hits of an LRU cache") {
   const scratch_directory scratch;
   // 60 groups of 32 blocks, 16 of them in use at a time: 600 slots are too few for those and 1,000 just enough.
   const auto* trace = "loogle:60,2048,8,128";
@@ -143,7 +143,7 @@ TEST_CASE("with fewer slots than pages a replay evicts with about the hits of an
   CHECK(x.count("saved_pages") <= x.count("evicted_keys") + slots);
 }
 
-TEST_CASE("with fewer slots than pages and many concurrent requests no page is wrong and nothing hangs") {
+TEST_CASE("replay: with fewer slots than pages and many concurrent requests no page is wrong and nothing hangs") {
   const scratch_directory scratch;
   // 16 requests × 34 blocks may hold more than the 300 slots there are: then saves find none, and are counted.
   const auto x = run_replay({"--trace", "loogle:60,2048,8,128", "--concurrency", "16", "--page-bytes", "4096",
@@ -156,7 +156,7 @@ TEST_CASE("with fewer slots than pages and many concurrent requests no page is w
   CHECK(x.count("saved_pages") > 0);
 }
 
-TEST_CASE("a replay above the node's window waits for its turn") {
+TEST_CASE("replay: a replay above the node's window waits for its turn") {
   const scratch_directory scratch;
   const auto* trace = "loogle:20,8192,4,128";
   const auto x = run_replay({"--trace", trace, "--concurrency", "16", "--page-bytes", "4096", "--set",
@@ -166,7 +166,7 @@ TEST_CASE("a replay above the node's window waits for its turn") {
   CHECK(x.count("saved_pages") == expected(trace).unique_blocks);
 }
 
-TEST_CASE("a real trace has exactly the hits of the model") {
+TEST_CASE("replay: a real trace has exactly the hits of the model") {
   const auto file = real_trace();
   if (!std::filesystem::exists(file)) {
     WARN("skipped: there is no " << file);
@@ -185,7 +185,7 @@ TEST_CASE("a real trace has exactly the hits of the model") {
   CHECK(x.count("saved_pages") == model.unique_blocks);
 }
 
-TEST_CASE("requests without blocks, of one block and of many are all replayed") {
+TEST_CASE("replay: requests without blocks, of one block and of many are all replayed") {
   const scratch_directory scratch;
   const auto trace = write_trace(scratch / "trace", {{}, {7}, ids(0, 2000), {}, ids(0, 2500), {7}, {7, 7}});
   const auto x = run_replay({"--trace", trace, "--concurrency", "1", "--page-bytes", "4096"}, scratch.path());
@@ -196,7 +196,7 @@ TEST_CASE("requests without blocks, of one block and of many are all replayed") 
   CHECK(x.count("saved_pages") == 1 + 2500 + 1);
 }
 
-TEST_CASE("a replay prints a table or JSON, and progress unless it is quiet") {
+TEST_CASE("replay: a replay prints a table or JSON, and progress unless it is quiet") {
   const scratch_directory scratch;
   auto command = program_with({"replay", "--trace", "loogle:1,512,2,64", "--page-bytes", "4096", "--concurrency", "1"});
   command.directory = scratch.path();
@@ -207,7 +207,7 @@ TEST_CASE("a replay prints a table or JSON, and progress unless it is quiet") {
   CHECK(x.err.find("2 of 2 requests") != std::string::npos);
 }
 
-TEST_CASE("a replay without verification reports that it compared nothing") {
+TEST_CASE("replay: a replay without verification reports that it compared nothing") {
   const scratch_directory scratch;
   const auto x = run_replay({"--trace", small_trace, "--page-bytes", "4096", "--transfer-only"}, scratch.path());
   INFO(x.err);
@@ -218,7 +218,7 @@ TEST_CASE("a replay without verification reports that it compared nothing") {
   CHECK(x.count("saved_pages") > 0);
 }
 
-TEST_CASE("a replay runs on a GPU or reports why not and leaves nothing behind") {
+TEST_CASE("replay: a replay runs on a GPU or reports why not and leaves nothing behind") {
   const scratch_directory scratch;
   const auto x = run_replay({"--trace", small_trace, "--page-bytes", "4096", "--device", "cuda"}, scratch.path());
   INFO(x.err);
@@ -232,7 +232,7 @@ TEST_CASE("a replay runs on a GPU or reports why not and leaves nothing behind")
   CHECK(entries(scratch.path()).empty());
 }
 
-TEST_CASE("an unknown device is refused before startup") {
+TEST_CASE("replay: an unknown device is refused before startup") {
   const scratch_directory scratch;
   const auto* device = GENERATE("gpu", "cuda:", "cuda:x", "cuda:1234", "");
   const auto x = run_replay({"--trace", small_trace, "--device", device}, scratch.path());

@@ -20,7 +20,7 @@ constexpr const char* small_trace = "loogle:2,1024,3,128";
 
 } // namespace
 
-TEST_CASE("a node prints one line when it is ready, and drains on SIGTERM and on SIGINT") {
+TEST_CASE("serve: a node prints one line when it is ready, and drains on SIGTERM and on SIGINT") {
   const auto signal_number = GENERATE(SIGTERM, SIGINT);
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
@@ -41,7 +41,7 @@ TEST_CASE("a node prints one line when it is ready, and drains on SIGTERM and on
   CHECK(node.log().find("stopped") != std::string::npos);
 }
 
-TEST_CASE("a node uses the port of its config") {
+TEST_CASE("serve: a node uses the port of its config") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   std::uint16_t port = 0;
@@ -56,7 +56,7 @@ TEST_CASE("a node uses the port of its config") {
   CHECK(second.stop() == 0);
 }
 
-TEST_CASE("log lines have time, level and component, and obey log_level") {
+TEST_CASE("serve: log lines have time, level and component, and obey log_level") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   {
@@ -76,7 +76,7 @@ TEST_CASE("log lines have time, level and component, and obey log_level") {
   CHECK(quiet.log().empty());
 }
 
-TEST_CASE("a restarted node without an index starts empty and reports it") {
+TEST_CASE("serve: a restarted node without an index starts empty and reports it") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   const auto hits = expected(small_trace).hit_blocks;
@@ -101,7 +101,7 @@ TEST_CASE("a restarted node without an index starts empty and reports it") {
   }
 }
 
-TEST_CASE("a node drains while a client is active") {
+TEST_CASE("serve: a node drains while a client is active") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.slots = 4096});
   serving_node node(write_config(scratch.path(), config));
@@ -115,7 +115,7 @@ TEST_CASE("a node drains while a client is active") {
   CHECK(outcome.count("verify_failures") == 0);
 }
 
-TEST_CASE("a port that is taken is an error that names it") {
+TEST_CASE("serve: a port that is taken is an error that names it") {
   const scratch_directory scratch;
   const int other = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -141,7 +141,7 @@ TEST_CASE("a port that is taken is an error that names it") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("without io_uring a node falls back to threads or refuses if io_uring is required") {
+TEST_CASE("serve: without io_uring a node falls back to threads or refuses if io_uring is required") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   launch container;

@@ -52,7 +52,7 @@ void wait_until_written(serving_node& node, std::uint64_t pages) {
 
 } // namespace
 
-TEST_CASE("pages of another node are read from its slab files without network transfer") {
+TEST_CASE("shared slabs: pages of another node are read from its slab files without network transfer") {
   test_cluster nodes(2, {.ranks = GENERATE(1U, 2U), .page_bytes = 65536});
   nodes.shared = true;
   nodes.start_all();
@@ -83,7 +83,7 @@ TEST_CASE("pages of another node are read from its slab files without network tr
   nodes.stop_all();
 }
 
-TEST_CASE("with three nodes each one reads pages from the files of the others") {
+TEST_CASE("shared slabs: with three nodes each one reads pages from the files of the others") {
   test_cluster nodes(3, {.page_bytes = 4096});
   nodes.shared = true;
   nodes.start_all();
@@ -109,7 +109,7 @@ TEST_CASE("with three nodes each one reads pages from the files of the others") 
   nodes.stop_all();
 }
 
-TEST_CASE("a damaged page in another node's file is fetched over the network or is a miss") {
+TEST_CASE("shared slabs: a damaged page in another node's file is fetched over the network or is a miss") {
   test_cluster nodes(2, {.page_bytes = 8192});
   nodes.shared = true;
   nodes.start_all();
@@ -139,7 +139,7 @@ TEST_CASE("a damaged page in another node's file is fetched over the network or 
   nodes.stop_all();
 }
 
-TEST_CASE("growing slab files of clients' namespaces are read by other nodes") {
+TEST_CASE("shared slabs: growing slab files of clients' namespaces are read by other nodes") {
   test_cluster nodes(2, {.page_bytes = 65536});
   nodes.shared = true;
   nodes.change = [](std::size_t, nlohmann::json& config) { config["storage"]["disk_bytes"] = "256 MiB"; };
@@ -171,7 +171,7 @@ TEST_CASE("growing slab files of clients' namespaces are read by other nodes") {
   nodes.stop_all();
 }
 
-TEST_CASE("pages of a missing or replaced slab file are fetched over the network") {
+TEST_CASE("shared slabs: pages of a missing or replaced slab file are fetched over the network") {
   test_cluster nodes(2, {.page_bytes = 4096});
   nodes.shared = true;
   nodes.start_all();
@@ -198,7 +198,7 @@ TEST_CASE("pages of a missing or replaced slab file are fetched over the network
   nodes.stop_all();
 }
 
-TEST_CASE("pages of a node without shared storage are fetched over the network") {
+TEST_CASE("shared slabs: pages of a node without shared storage are fetched over the network") {
   test_cluster nodes(2, {.page_bytes = 4096});
   nodes.start(0);
   nodes.shared = true;
@@ -213,7 +213,7 @@ TEST_CASE("pages of a node without shared storage are fetched over the network")
   nodes.stop_all();
 }
 
-TEST_CASE("a node whose slabs are outside of the shared directory does not start and reports why") {
+TEST_CASE("shared slabs: a node whose slabs are outside of the shared directory does not start and reports why") {
   test_cluster nodes(1, {.page_bytes = 4096});
   nodes.shared = true;
   auto config = nodes.config(0);
@@ -223,7 +223,8 @@ TEST_CASE("a node whose slabs are outside of the shared directory does not start
   CHECK(said.err.find("storage.shared_directory") != std::string::npos);
 }
 
-TEST_CASE("on 3FS pages of another node are read through 3FS rings and over the network after its daemon dies") {
+TEST_CASE(
+    "shared slabs: on 3FS pages of another node are read through rings, and over the network after the daemon dies") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   // The file system that is mounted again is another one.
   served.control().lose_descriptors = 1;
@@ -272,7 +273,7 @@ TEST_CASE("on 3FS pages of another node are read through 3FS rings and over the 
   nodes.stop_all();
 }
 
-TEST_CASE("an owner killed while its files are read costs only hits") {
+TEST_CASE("shared slabs: an owner killed while its files are read costs only hits") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.shared = true;
   // A start after a crash waits for three of these.

@@ -43,7 +43,7 @@ void fill(const json& config, const fs::path& file) {
 
 } // namespace
 
-TEST_CASE("two nodes on one data_dir: the second one is refused and the first one continues") {
+TEST_CASE("start fault: two nodes on one data_dir: the second one is refused and the first one continues") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   serving_node first(config);
@@ -64,7 +64,7 @@ TEST_CASE("two nodes on one data_dir: the second one is refused and the first on
   CHECK(first.stop() == 0);
 }
 
-TEST_CASE("two nodes with separate directories and one slab: the second one is refused") {
+TEST_CASE("start fault: two nodes with separate directories and one slab: the second one is refused") {
   const scratch_directory scratch;
   fs::create_directories(scratch / "one/shared");
   fs::create_directories(scratch / "two");
@@ -85,7 +85,7 @@ TEST_CASE("two nodes with separate directories and one slab: the second one is r
   CHECK(second.stop() == 0);
 }
 
-TEST_CASE("a config of another geometry leaves existing slabs unchanged and reports both geometries") {
+TEST_CASE("start fault: a config of another geometry leaves existing slabs unchanged and reports both geometries") {
   const scratch_directory scratch;
   const auto config = node_config(scratch.path(), {.ranks = 2});
   const auto file = write_config(scratch.path(), config);
@@ -126,7 +126,7 @@ TEST_CASE("a config of another geometry leaves existing slabs unchanged and repo
   }
 }
 
-TEST_CASE("swapped slabs of two ranks are refused") {
+TEST_CASE("start fault: swapped slabs of two ranks are refused") {
   const scratch_directory scratch;
   const auto config = node_config(scratch.path(), {.ranks = 2});
   const auto file = write_config(scratch.path(), config);
@@ -140,7 +140,7 @@ TEST_CASE("swapped slabs of two ranks are refused") {
   CHECK(why.find("; they differ in: rank;") != std::string::npos);
 }
 
-TEST_CASE("a slab that was truncated, extended or replaced is refused and not changed") {
+TEST_CASE("start fault: a slab that was truncated, extended or replaced is refused and not changed") {
   const scratch_directory scratch;
   const auto config = node_config(scratch.path());
   const auto file = write_config(scratch.path(), config);
@@ -197,7 +197,7 @@ TEST_CASE("a slab that was truncated, extended or replaced is refused and not ch
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a data_dir that cannot be created is an error that names it") {
+TEST_CASE("start fault: a data_dir that cannot be created is an error that names it") {
   const scratch_directory scratch;
   std::ofstream(scratch / "data") << "a file is in the way\n";
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
@@ -208,7 +208,7 @@ TEST_CASE("a data_dir that cannot be created is an error that names it") {
   CHECK(x.err.find(" critical node: data_dir: " + (scratch / "data").string()) != std::string::npos);
 }
 
-TEST_CASE("files of a crashed start do not prevent the next one") {
+TEST_CASE("start fault: files of a crashed start do not prevent the next one") {
   const scratch_directory scratch;
   const auto config = node_config(scratch.path());
   const auto file = write_config(scratch.path(), config);

@@ -15,7 +15,7 @@ using namespace troupe::test;
 using stream = process::stream;
 namespace fs = std::filesystem;
 
-TEST_CASE("ports, tokens and certificates are checked before any write") {
+TEST_CASE("start order: ports, tokens and certificates are checked before any write") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
@@ -25,7 +25,7 @@ TEST_CASE("ports, tokens and certificates are checked before any write") {
   other_config["http"] = config["http"];
   serving_node running(write_config(other.path(), other_config));
   const auto ready = nlohmann::json::parse(running.ready_line());
-  const auto port_of = [&](const char* door) { return std::to_string(ready.at(door).at("port").get<int>()); };
+  const auto port_of = [&](const char* listener) { return std::to_string(ready.at(listener).at("port").get<int>()); };
 
   std::ofstream(scratch / "no.pem") << "no certificate\n";
   const auto pem = (scratch / "no.pem").string();
@@ -62,7 +62,7 @@ TEST_CASE("ports, tokens and certificates are checked before any write") {
   CHECK(running.stop() == 0);
 }
 
-TEST_CASE("a node stopped during startup ends at once and starts normally afterwards") {
+TEST_CASE("start order: a node stopped during startup ends at once and starts normally afterwards") {
   const auto signal_number = GENERATE(SIGINT, SIGTERM);
   const scratch_directory scratch;
   const auto config = node_config(scratch.path());

@@ -38,7 +38,7 @@ std::filesystem::path write_token(const std::filesystem::path& file, const std::
 
 } // namespace
 
-TEST_CASE("status reports the health of a node when unused, in use, damaged and stopped") {
+TEST_CASE("status: status reports the health of a node when unused, in use, damaged and stopped") {
   const scratch_directory directory;
   std::string address;
   {
@@ -84,7 +84,7 @@ TEST_CASE("status reports the health of a node when unused, in use, damaged and 
   CHECK(run(program_with({"top", address, "--count", "1"})).code == 2);
 }
 
-TEST_CASE("status needs a token if the node requires one and role admin for config and log") {
+TEST_CASE("status: status needs a token if the node requires one and role admin for config and log") {
   const scratch_directory directory;
   const auto tokens = write_token(directory / "tokens", "read a-token-that-reads\nadmin a-token-that-may-all");
   serving_node node(config_with_http(directory, {{"tokens_file", tokens.string()}}));
@@ -98,7 +98,7 @@ TEST_CASE("status needs a token if the node requires one and role admin for conf
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("on the Unix socket the owner of a node needs no port and no token for status") {
+TEST_CASE("status: on the Unix socket the owner of a node needs no port and no token for status") {
   const scratch_directory directory;
   const auto data = std::filesystem::path(node_config(directory.path()).at("data_dir").get<std::string>());
   const auto socket = (data / "http.sock").string();
@@ -158,7 +158,7 @@ TEST_CASE("on the Unix socket the owner of a node needs no port and no token for
   CHECK(contains(refused.err, "choose another http.socket"));
 }
 
-TEST_CASE("status reports a server that is no node") {
+TEST_CASE("status: status reports a server that is no node") {
   const listener web(listener::manner::http);
   const auto address = "127.0.0.1:" + std::to_string(web.port());
   const auto found = run(program_with({"status", address}));
@@ -167,7 +167,7 @@ TEST_CASE("status reports a server that is no node") {
   CHECK(contains(found.err, "the server at http://" + address + " is not a Troupe node: status "));
 }
 
-TEST_CASE("status and top report errors of their command lines") {
+TEST_CASE("status: status and top report errors of their command lines") {
   CHECK(run(program_with({"status", "not an address"})).code == 2);
   CHECK(run(program_with({"top", "127.0.0.1:1", "--count", "1", "--interval", "0"})).code == 2);
   CHECK(run(program_with({"status", "--jsno"})).code == 2);

@@ -49,7 +49,7 @@ struct stored_data {
 
 } // namespace
 
-TEST_CASE("slabs and an index of earlier versions are valid for this version", "[compatibility]") {
+TEST_CASE("stored data: slabs and an index of earlier versions are valid for this version", "[compatibility]") {
   const stored_data data(GENERATE(as<std::string>{}, "data-1.tar.gz"));
   const auto checked = run(data.in_place({"check-slabs", "--config", "node.json", "--json", "--quiet"}));
   INFO(checked.out << checked.err);
@@ -63,7 +63,7 @@ TEST_CASE("slabs and an index of earlier versions are valid for this version", "
   }
 }
 
-TEST_CASE("a node serves data of an earlier version, of config and client namespaces", "[compatibility]") {
+TEST_CASE("stored data: a node serves data of an earlier version, of config and client namespaces", "[compatibility]") {
   const stored_data data(GENERATE(as<std::string>{}, "data-1.tar.gz"));
   launch how;
   how.directory = data.scratch.path();
@@ -82,7 +82,7 @@ TEST_CASE("a node serves data of an earlier version, of config and client namesp
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the documented versions equal those that the program prints", "[compatibility]") {
+TEST_CASE("stored data: the documented versions equal those that the program prints", "[compatibility]") {
   const auto version = run(program_with({"--version"}));
   CHECK(version.code == 0);
   const auto number = [&](const std::string& pattern) {

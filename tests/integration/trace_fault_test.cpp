@@ -24,7 +24,7 @@ replay_outcome replay_refused(const scratch_directory& scratch, const std::strin
 
 } // namespace
 
-TEST_CASE("a malformed line of a trace is an error with file and line and nothing runs") {
+TEST_CASE("trace fault: a malformed line of a trace is an error with file and line and nothing runs") {
   struct broken_line {
     std::string_view text;
     const char* reason;
@@ -65,7 +65,7 @@ TEST_CASE("a malformed line of a trace is an error with file and line and nothin
   }
 }
 
-TEST_CASE("the last line of a trace may lack its newline but must be complete") {
+TEST_CASE("trace fault: the last line of a trace may lack its newline but must be complete") {
   const scratch_directory scratch;
   const auto file = scratch / "trace.jsonl";
   std::ofstream(file) << good_line << '\n' << good_line;
@@ -76,7 +76,7 @@ TEST_CASE("the last line of a trace may lack its newline but must be complete") 
   CHECK(x.err.find(file.string() + ":2: ") != std::string::npos);
 }
 
-TEST_CASE("a trace without requests is refused") {
+TEST_CASE("trace fault: a trace without requests is refused") {
   const scratch_directory scratch;
   const auto file = scratch / "empty.jsonl";
   std::ofstream(file) << "";
@@ -85,14 +85,14 @@ TEST_CASE("a trace without requests is refused") {
   CHECK(x.err.find("has no requests") != std::string::npos);
 }
 
-TEST_CASE("a line without a newline is refused before it fills the memory") {
+TEST_CASE("trace fault: a line without a newline is refused before it fills the memory") {
   const scratch_directory scratch;
   const auto x = replay_refused(scratch, "/dev/zero");
   CHECK(x.code == 2);
   CHECK(x.err.find("/dev/zero:1: ") != std::string::npos);
 }
 
-TEST_CASE("a trace that cannot be read is an error that names it") {
+TEST_CASE("trace fault: a trace that cannot be read is an error that names it") {
   const scratch_directory scratch;
   const auto missing = (scratch / "missing.jsonl").string();
   // The last one can be opened, and its first page cannot be read.
@@ -104,7 +104,7 @@ TEST_CASE("a trace that cannot be read is an error that names it") {
   }
 }
 
-TEST_CASE("an attached replay with a malformed trace does not attach") {
+TEST_CASE("trace fault: an attached replay with a malformed trace does not attach") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   const auto file = scratch / "broken.jsonl";

@@ -38,7 +38,7 @@ void add_seed(nlohmann::json& config, std::uint16_t port) {
 
 } // namespace
 
-TEST_CASE("a seed where something else answers is named by what answers there") {
+TEST_CASE("unreachable: a seed where something else answers is named by what answers there") {
   const listener silent(listener::manner::silent);
   const listener closing(listener::manner::closes);
   const scratch_directory scratch;
@@ -66,7 +66,7 @@ TEST_CASE("a seed where something else answers is named by what answers there") 
   CHECK(with_http.stop() == 0);
 }
 
-TEST_CASE("a replay says what answers at the address") {
+TEST_CASE("unreachable: a replay says what answers at the address") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {});
   config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
@@ -80,7 +80,7 @@ TEST_CASE("a replay says what answers at the address") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a refused certificate is distinguished from a missing TLS") {
+TEST_CASE("unreachable: a refused certificate is distinguished from a missing TLS") {
   if (!std::filesystem::exists("/usr/bin/openssl"))
     return;
   // Four nodes: two of one authority, one of another, one without TLS.
@@ -107,7 +107,7 @@ TEST_CASE("a refused certificate is distinguished from a missing TLS") {
   nodes.stop_all();
 }
 
-TEST_CASE("a server that refuses the certificate of a client says which check failed") {
+TEST_CASE("unreachable: a server that refuses the certificate of a client says which check failed") {
   if (!std::filesystem::exists("/usr/bin/openssl"))
     return;
   const scratch_directory scratch;
@@ -127,7 +127,7 @@ TEST_CASE("a server that refuses the certificate of a client says which check fa
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a peer that answers and whose pages cannot be reached is unreachable, says why once, and comes back") {
+TEST_CASE("unreachable: a peer that answers without reachable pages is unreachable, is reported once, and comes back") {
   test_cluster nodes(2, {.page_bytes = 65536});
   nodes.fails_soon = true;
   // The second one requires encryption, and the first one has none as a client.

@@ -37,7 +37,7 @@ void check_says(const std::string& text, std::initializer_list<std::string> part
 
 } // namespace
 
-TEST_CASE("a node on 3FS keeps its pages while the 3FS daemon dies and returns") {
+TEST_CASE("usrbio: a node on 3FS keeps its pages while the 3FS daemon dies and returns") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   const scratch_directory scratch;
   // At most 60 of the pages of a request are in memory: the others have to be read.
@@ -77,7 +77,7 @@ TEST_CASE("a node on 3FS keeps its pages while the 3FS daemon dies and returns")
   CHECK(eventually([&] { return served.control().rings_live == 0; }));
 }
 
-TEST_CASE("a 3FS daemon that dies during a replay costs only pages") {
+TEST_CASE("usrbio: a 3FS daemon that dies during a replay costs only pages") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   served.control().reorder = 1;
   const scratch_directory scratch;
@@ -101,7 +101,7 @@ TEST_CASE("a 3FS daemon that dies during a replay costs only pages") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node configured for 3FS does not start on another file system") {
+TEST_CASE("usrbio: a node configured for 3FS does not start on another file system") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {});
   config["io"] = {{"engine", "usrbio"}};

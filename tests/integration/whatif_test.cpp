@@ -10,7 +10,7 @@ namespace whatif_test {
 
 using namespace troupe::test;
 
-TEST_CASE("whatif predicts the hits of a replay on a node of that size") {
+TEST_CASE("whatif: whatif predicts the hits of a replay on a node of that size") {
   const scratch_directory scratch;
   const std::string trace = "mixed:2,120,60,5,15,20";
   const auto supposed = run(program_with({"whatif", "--trace", trace, "--capacity", "400,100000", "--policy", "reuse",
@@ -39,7 +39,7 @@ TEST_CASE("whatif predicts the hits of a replay on a node of that size") {
   CHECK(text.str().starts_with("<svg "));
 }
 
-TEST_CASE("whatif handles prompts that are longer than the cache", "[whatif]") {
+TEST_CASE("whatif: whatif handles prompts that are longer than the cache", "[whatif]") {
   const scratch_directory scratch;
   const arguments sample{"--trace", TROUPE_SOURCE_DIR "/traces/sample.jsonl"};
   for (const auto& from : {sample, arguments{"--trace", "loogle:2,20480,10,512", "--capacity", "16"}}) {
@@ -52,7 +52,7 @@ TEST_CASE("whatif handles prompts that are longer than the cache", "[whatif]") {
   }
 }
 
-TEST_CASE("whatif plays all ranks of an engine", "[whatif]") {
+TEST_CASE("whatif: whatif plays all ranks of an engine", "[whatif]") {
   const auto played = run(program_with({"whatif", "--trace", "mixed:2,120,60,5,15,20", "--ranks", "4", "--capacity",
                                         "400", "--policy", "reuse", "--json", "--quiet"}));
   INFO(played.err);
@@ -64,7 +64,7 @@ TEST_CASE("whatif plays all ranks of an engine", "[whatif]") {
   CHECK(table.out.find("; each key has a page on each of 4 ranks\n") != std::string::npos);
 }
 
-TEST_CASE("whatif prints a table and refuses invalid options") {
+TEST_CASE("whatif: whatif prints a table and refuses invalid options") {
   const auto table = run(program_with({"whatif", "--trace", "loogle:2,1024,3,128", "--quiet"}));
   CHECK(table.code == 0);
   CHECK(table.out.find("knowing the future") != std::string::npos);
@@ -82,7 +82,7 @@ TEST_CASE("whatif prints a table and refuses invalid options") {
   }
 }
 
-TEST_CASE("a node records its requests and whatif and replay accept the recording") {
+TEST_CASE("whatif: a node records its requests and whatif and replay accept the recording") {
   const auto shards = GENERATE("1", "4");
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));

@@ -22,7 +22,7 @@ bool names(const std::string& program, const char* what) {
 
 } // namespace
 
-TEST_CASE("the library of the C interface contains no code of the node") {
+TEST_CASE("wings: the library of the C interface contains no code of the node") {
   const auto library = contents(TROUPE_CAPI_LIBRARY);
   REQUIRE(names(library, "libcaf_core"));
   for (const auto* what : {"rocksdb", "prometheus", "5boost4asio", "registry_state", "allocator_state", "simdjson"}) {
@@ -31,7 +31,7 @@ TEST_CASE("the library of the C interface contains no code of the node") {
   }
 }
 
-TEST_CASE("an engine's program contains no code of the node") {
+TEST_CASE("wings: an engine's program contains no code of the node") {
   const auto engine = contents(TROUPE_EXAMPLE_ENGINE);
   const auto node = contents(TROUPE_PROGRAM);
   // Symbols that both have prove that names can be found.

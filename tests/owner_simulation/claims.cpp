@@ -118,7 +118,7 @@ void world::carry_out(std::uint64_t number, std::size_t which, incarnation_numbe
     auto& me = p != nullptr && p->contenders[which].incarnation == life ? p->contenders[which] : *asker;
     if (is_away()) {
       count("unreachable");
-      *outcome = fail(errc::io_error, "the file system is away");
+      *outcome = fail(errc::io_error, "the file system is unreachable");
       return;
     }
     if (!comes)

@@ -141,7 +141,7 @@ class Fetching(with_server):
             with self.assertRaises(ValueError):
                 Patience(**wrong)
 
-    def test_who_gives_up_does_not_wait(self):
+    def test_a_cancelled_call_does_not_wait(self):
         cancelled = threading.Event()
         cancelled.set()
         with self.assertRaises(Unreachable):

@@ -1,4 +1,6 @@
-"""The exporter of spans, with a collector: what it receives, and what happens where it is slow, refuses or is away."""
+"""The exporter of spans, with a collector: what it receives, and what happens where it is slow, refuses or is
+unreachable.
+"""
 
 import logging
 import shutil

@@ -49,7 +49,7 @@ class Steps(CopiedScripts):
             # A second may end at once, and a busy machine needs a while to begin.
             self.assertEqual(self.play(f"step_until 8 'Slow' bash -c 'echo \"{finding}\"; sleep 40'", "tell_steps"), 1)
             self.assertNotIn("LEFT OUT", self.said)
-            self.assertRegex(self.said, r"Slow +\d+ s  failed before its time was over")
+            self.assertRegex(self.said, r"Slow +\d+ s  failed before its time limit")
             self.assertIn("failed: Slow;", self.said.splitlines()[-1])
 
     def test_all_processes_of_a_step_are_ended(self):

@@ -64,7 +64,7 @@ bool client::begins_copy(rank_number rank, passing& x) {
   const auto& order = x.content.get_as<copy_order>(1);
   if (ranks_[rank].ended.contains(order.owner)) {
     // The answer of a copy engine that has ended its copies; this one has not if copies are in progress.
-    tap::answer(x, caf::make_message(to_caf(error{errc::expired, "the attachment is over"})));
+    tap::answer(x, caf::make_message(to_caf(error{errc::expired, "the attachment has ended"})));
     return false;
   }
   check_copy(rank, order, scatter);

@@ -81,7 +81,7 @@ enum class defect : std::uint8_t {
   /// A client ends pins of others.
   foreign_pin,
   /// An extent is assigned to two ranks.
-  lend_twice,
+  assign_twice,
   /// The word of a load that it is done with its frames gets lost.
   lose_unpin,
   /// The copy engine looks at the header of a page, and not at its bytes.
@@ -194,7 +194,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_name
     {"double-flight", defect::double_flight},
     {"stale-fill", defect::stale_fill},
     {"foreign-pin", defect::foreign_pin},
-    {"lend-twice", defect::lend_twice},
+    {"assign-twice", defect::assign_twice},
     {"lose-unpin", defect::lose_unpin},
     {"skip-checksum", defect::skip_checksum},
     {"late-gather", defect::late_gather},

@@ -61,7 +61,7 @@ void disk_store::submit(std::span<const io::page_request> requests) {
     medium_.submit(x, [this, ahead, where = x.where](const io::completion& done) {
       const bool in_vain = ahead && asked_.has_no_waiter(rank_, where) && asked_.is_unforeseen(rank_, where);
       if (in_vain)
-        world_.count("page is read ahead for a lease that is over");
+        world_.count("page is read ahead for a lease that has ended");
       if (!in_vain || !world_.has(defect::lose_prefetch))
         complete(done);
     });

@@ -30,7 +30,7 @@ public:
   }
 
   /// A page of the key was committed; whether it is its first one, and whether it was fetched to go. `before`: a lease
-  /// that was over by then has been ended.
+  /// that had expired by then has been ended.
   void committed(std::uint32_t shard, const key_digest& key, bool first, bool transient, timestamp now,
                  timestamp before);
   /// A lookup or a locate has found them, under this lease.

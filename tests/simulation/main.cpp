@@ -95,7 +95,7 @@ constexpr std::string_view must_happen[] = {
     "page is dropped",
     "page is dropped before it is committed",
     "page is read ahead",
-    "page is read ahead for a lease that is over",
+    "page is read ahead for a lease that has ended",
     "page is read unasked",
     "page is read unasked, and is not what it should be",
     "page is read unasked, and its slot has another one",

@@ -38,7 +38,7 @@ class memory_host::lender final : public io::extent_source {
 public:
   lender(memory_host& host, rank_number rank) : host_(host), arena_(host.arena_), rank_(rank), info_(host.info()) {}
 
-  result<io::extent> lend(std::optional<io::numa_node>) override { return host_.lend(rank_); }
+  result<io::extent> assign(std::optional<io::numa_node>) override { return host_.assign(rank_); }
   bool take_back(std::uint32_t number) override { return host_.take_back(number); }
   std::uint32_t available() const override { return host_.left(); }
 
@@ -138,7 +138,7 @@ std::uint32_t memory_host::left() const {
   return static_cast<std::uint32_t>(std::count(assigned_to_.begin(), assigned_to_.end(), unassigned));
 }
 
-result<io::extent> memory_host::lend(rank_number rank) {
+result<io::extent> memory_host::assign(rank_number rank) {
   if (!world_.winding_down && random_.chance(world_.p.memory.short_host)) {
     world_.count("fault: the host is short of memory");
     return fail(errc::busy, "the simulated host has not given this memory yet");
@@ -152,7 +152,7 @@ result<io::extent> memory_host::lend(rank_number rank) {
       free.push_back(i);
     else if (assigned_to_[i] != rank && assigned_to_[i] != broker)
       others.push_back(i);
-  const bool twice = world_.has(defect::lend_twice) && !others.empty();
+  const bool twice = world_.has(defect::assign_twice) && !others.empty();
   const auto number = random_.pick(twice ? others : free);
   assigned_to_[number] = rank;
   const auto out = extent_at(number);

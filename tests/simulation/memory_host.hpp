@@ -28,7 +28,7 @@ public:
   std::shared_ptr<io::extent_source> source_of_broker() { return source(broker); }
   /// A rank reports that this extent is no longer accessed; from now on it is the broker's.
   void given_back(rank_number rank, std::uint32_t number);
-  /// The broker lends an extent to a rank; or the rank does not take it.
+  /// The broker assigns an extent to a rank; or the rank does not take it.
   void handed_over(rank_number rank, std::uint32_t number);
   void not_taken(rank_number rank, std::uint32_t number);
   /// The memory for the node itself.
@@ -59,7 +59,7 @@ private:
   class lender;
   class seeker;
 
-  result<io::extent> lend(rank_number rank);
+  result<io::extent> assign(rank_number rank);
   bool take_back(std::uint32_t number);
   io::extent extent_at(std::uint32_t number) const;
   std::uint32_t left() const;

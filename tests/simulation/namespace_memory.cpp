@@ -20,7 +20,7 @@ io::extent_counts namespace_memory::counts() const {
   return {assigned_.size(), assigned(), assigned(), 0};
 }
 
-result<io::extent> namespace_memory::lend(std::optional<io::numa_node>) {
+result<io::extent> namespace_memory::assign(std::optional<io::numa_node>) {
   const auto free = std::find(assigned_.begin(), assigned_.end(), false);
   if (free == assigned_.end())
     return fail(errc::full, "all extents are assigned");

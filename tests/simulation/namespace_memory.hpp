@@ -18,7 +18,7 @@ class namespace_memory final : public io::extent_source {
 public:
   namespace_memory(environment& world, std::uint32_t extents, std::uint64_t extent_bytes);
 
-  result<io::extent> lend(std::optional<io::numa_node>) override;
+  result<io::extent> assign(std::optional<io::numa_node>) override;
   bool take_back(std::uint32_t number) override;
   std::uint32_t available() const override;
   io::extent_counts counts() const override;

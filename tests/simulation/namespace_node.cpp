@@ -4,7 +4,7 @@
 #include "actors/node/namespaces/namespace_manager.hpp"
 #include "actors/node/registry/registry.hpp"
 #include "actors/support/ask.hpp"
-#include "base/node_condition.hpp"
+#include "actors/support/node_condition.hpp"
 #include "tests/simulation/node_words.hpp"
 
 #include <algorithm>

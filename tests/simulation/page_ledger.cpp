@@ -1,6 +1,6 @@
 #include "tests/simulation/page_ledger.hpp"
 
-#include "messages/registry_messages.hpp"
+#include "messages/registry_slot_messages.hpp"
 #include "tests/simulation/slot_text.hpp"
 
 #include <algorithm>

@@ -144,7 +144,7 @@ private:
   template <class... Ts>
   void notify_worker(rank_number rank, Ts&&... what);
   /// An extent goes to the rank, or is asked back of it.
-  bool lends(rank_number rank, passing& x);
+  bool assigns(rank_number rank, passing& x);
   bool asks_back(rank_number rank, passing& x);
   void fence_is_over(rank_number rank, const std::vector<slot_ref>& slots);
 

@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
 #include "messages/registry_messages.hpp"
+#include "messages/registry_slot_messages.hpp"
 #include "tests/simulation/tap.hpp"
 
 #include <cstdint>

@@ -46,13 +46,13 @@ bool server::to_worker(rank_number rank, passing& x) {
   if (what.match_elements<fence_atom, slot_batch>())
     return fences(rank, x);
   if (what.match_elements<lend_atom, std::uint32_t>())
-    return lends(rank, x);
+    return assigns(rank, x);
   if (what.match_elements<give_back_atom, bool, duration>())
     return asks_back(rank, x);
   return true;
 }
 
-bool server::lends(rank_number rank, passing& x) {
+bool server::assigns(rank_number rank, passing& x) {
   const auto number = x.content.get_as<std::uint32_t>(1);
   memory_.handed_over(rank, number);
   if (world_.has(defect::hand_to_two))

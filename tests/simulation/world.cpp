@@ -186,7 +186,7 @@ std::string world::held() {
 
 void world::restart_those_that_failed() {
   const auto& n = env_.p.nemesis;
-  // A link gives up when it cannot find the memory that it was named, also when that is lost with its node or
+  // A link fails when it cannot find the memory that it was named, also when that is lost with its node or
   // connection. The world then starts its process again.
   const bool may_be_gone = n.cut || n.pause_client || n.pause_node || n.kill_node || n.drain_node;
   for (std::size_t i = 0; i < clients_.size(); ++i) {
@@ -194,8 +194,8 @@ void world::restart_those_that_failed() {
     if (!c.running() || c.refused().empty())
       continue;
     if (!may_be_gone)
-      env_.fail("answers", "client " + std::to_string(c.number()) + " has given up: " + c.refused());
-    env_.count("link has given up");
+      env_.fail("answers", "client " + std::to_string(c.number()) + " has failed: " + c.refused());
+    env_.count("link has failed");
     c.kill();
     c.start();
     workloads_[i]->start();

@@ -22,7 +22,7 @@ allocator_state ten() {
 
 } // namespace
 
-TEST_CASE("memory is requested before any slot is evicted", "[allocator]") {
+TEST_CASE("allocator elastic: memory is requested before any slot is evicted", "[allocator]") {
   auto state = ten();
   CHECK(state.stats().total == 0);
   state.take(1, 3, at(500), at(0));
@@ -45,7 +45,8 @@ TEST_CASE("memory is requested before any slot is evicted", "[allocator]") {
   check_sum(state);
 }
 
-TEST_CASE("without free memory the allocator evicts slots and later requests memory again", "[allocator]") {
+TEST_CASE("allocator elastic: without free memory the allocator evicts slots and later requests memory again",
+          "[allocator]") {
   auto state = ten();
   state.take(1, 2, at(500), at(0));
   state.take_outbox();
@@ -85,7 +86,7 @@ TEST_CASE("without free memory the allocator evicts slots and later requests mem
   check_sum(state);
 }
 
-TEST_CASE("a request for more than the maximum gets all existing slots", "[allocator]") {
+TEST_CASE("allocator elastic: a request for more than the maximum gets all existing slots", "[allocator]") {
   auto state = ten();
   state.take(1, 20, at(500), at(0));
   CHECK(state.take_outbox().grow > 0);
@@ -104,7 +105,7 @@ TEST_CASE("a request for more than the maximum gets all existing slots", "[alloc
   CHECK(none.take_outbox().answers.at(0).code == errc::full);
 }
 
-TEST_CASE("revoked slots are evicted and counted while they are in use", "[allocator]") {
+TEST_CASE("allocator elastic: revoked slots are evicted and counted while they are in use", "[allocator]") {
   auto state = ten();
   state.take(1, 8, at(500), at(0));
   state.take_outbox();
@@ -128,7 +129,7 @@ TEST_CASE("revoked slots are evicted and counted while they are in use", "[alloc
   check_sum(state);
 }
 
-TEST_CASE("watermarks are shares of the slots that exist", "[allocator]") {
+TEST_CASE("allocator elastic: watermarks are shares of the slots that exist", "[allocator]") {
   allocator_state state({.slots = 100, .low_watermark = 10, .high_watermark = 20, .elastic = true});
   state.take(1, 45, at(500), at(0));
   state.take_outbox();
@@ -143,7 +144,8 @@ TEST_CASE("watermarks are shares of the slots that exist", "[allocator]") {
   CHECK(state.take_outbox().evict == 6);
 }
 
-TEST_CASE("random operations on an elastic allocator keep its accounting and answer every request", "[allocator]") {
+TEST_CASE("allocator elastic: random operations on an elastic allocator keep its accounting and answer every request",
+          "[allocator]") {
   const auto seed = GENERATE(range(1U, 9U));
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -229,7 +231,7 @@ TEST_CASE("random operations on an elastic allocator keep its accounting and ans
   CHECK(given > 300);
 }
 
-TEST_CASE("slots whose memory is revoked are evicted as soon as they can be", "[allocator]") {
+TEST_CASE("allocator elastic: slots whose memory is revoked are evicted as soon as they can be", "[allocator]") {
   auto state = ten();
   state.take(1, 8, at(500), at(0));
   state.resize(8);
@@ -264,7 +266,7 @@ TEST_CASE("slots whose memory is revoked are evicted as soon as they can be", "[
   state.resize(6);
 }
 
-TEST_CASE("new slots of a growing file are handed out once they exist", "[allocator]") {
+TEST_CASE("allocator elastic: new slots of a growing file are handed out once they exist", "[allocator]") {
   allocator_state state({.slots = 10, .elastic = true, .there = 2});
   CHECK(state.stats().total == 2);
   CHECK(state.stats().free == 2);
@@ -298,7 +300,7 @@ TEST_CASE("new slots of a growing file are handed out once they exist", "[alloca
   check_sum(state);
 }
 
-TEST_CASE("slots are evicted for waiting requests while a file is slow to grow", "[allocator]") {
+TEST_CASE("allocator elastic: slots are evicted for waiting requests while a file is slow to grow", "[allocator]") {
   allocator_state state({.slots = 10, .elastic = true, .there = 2});
   state.take(1, 2, at(5000), at(0));
   const auto mine = answer(state);
@@ -324,7 +326,7 @@ TEST_CASE("slots are evicted for waiting requests while a file is slow to grow",
   check_sum(state);
 }
 
-TEST_CASE("claims on slots that the file does not have are refused", "[allocator]") {
+TEST_CASE("allocator elastic: claims on slots that the file does not have are refused", "[allocator]") {
   allocator_state state({.slots = 10, .elastic = true, .there = 3});
   CHECK(state.restore(slots_t{{2, 7}, {3, 7}}) == std::vector{errc::ok, errc::out_of_range});
   state.take(1, 3, at(500), at(0));

@@ -48,7 +48,7 @@ allocator_state four_and_memory(std::uint32_t frames = 7) {
 
 } // namespace
 
-TEST_CASE("slots in memory are granted when the slab has none", "[allocator]") {
+TEST_CASE("allocator memory slots: slots in memory are granted when the slab has none", "[allocator]") {
   auto state = four_and_memory();
   CHECK(state.stats().beyond_slab == 4);
   CHECK(numbers(take(state, 3)) == numbers_t{0, 1, 2});
@@ -59,7 +59,8 @@ TEST_CASE("slots in memory are granted when the slab has none", "[allocator]") {
   CHECK(state.check_invariants() == "");
 }
 
-TEST_CASE("slots in memory are reused as others are, and belong to one page at a time", "[allocator]") {
+TEST_CASE("allocator memory slots: slots in memory are reused as others are, and belong to one page at a time",
+          "[allocator]") {
   auto state = four_and_memory();
   const auto in_slab = take(state, 4);
   const auto in_memory = take(state, 4);
@@ -76,7 +77,7 @@ TEST_CASE("slots in memory are reused as others are, and belong to one page at a
   CHECK(state.check_invariants() == "");
 }
 
-TEST_CASE("memory is requested before pages are evicted for want of slots", "[allocator]") {
+TEST_CASE("allocator memory slots: memory is requested before pages are evicted for want of slots", "[allocator]") {
   auto state = four_and_memory();
   take(state, 4);
   take(state, 4);
@@ -101,7 +102,7 @@ TEST_CASE("memory is requested before pages are evicted for want of slots", "[al
   CHECK(state.take_outbox().grow_frames > 0);
 }
 
-TEST_CASE("no slot is evicted for memory that is revoked", "[allocator]") {
+TEST_CASE("allocator memory slots: no slot is evicted for memory that is revoked", "[allocator]") {
   auto state = four_and_memory(16);
   take(state, 4);
   const auto in_memory = take(state, 12);
@@ -119,7 +120,7 @@ TEST_CASE("no slot is evicted for memory that is revoked", "[allocator]") {
   CHECK(state.check_invariants() == "");
 }
 
-TEST_CASE("a file grows before slots in memory are granted", "[allocator]") {
+TEST_CASE("allocator memory slots: a file grows before slots in memory are granted", "[allocator]") {
   allocator_state state({.slots = 10, .memory_slots = 100, .elastic = true, .there = 2});
   state.set_frames(40);
   CHECK(state.stats().total == 32);
@@ -137,7 +138,7 @@ TEST_CASE("a file grows before slots in memory are granted", "[allocator]") {
   CHECK(state.check_invariants() == "");
 }
 
-TEST_CASE("slots in memory are granted while a file is slow to grow", "[allocator]") {
+TEST_CASE("allocator memory slots: slots in memory are granted while a file is slow to grow", "[allocator]") {
   allocator_state state({.slots = 10, .memory_slots = 100, .elastic = true, .there = 2});
   state.set_frames(40);
   take(state, 2);
@@ -151,7 +152,8 @@ TEST_CASE("slots in memory are granted while a file is slow to grow", "[allocato
   CHECK(numbers(take(state, 3, 600)) == numbers_t{2, 3, 4});
 }
 
-TEST_CASE("claims on slots in memory are refused, because their pages ended with the process", "[allocator]") {
+TEST_CASE("allocator memory slots: claims on slots in memory are refused, because their pages ended with the process",
+          "[allocator]") {
   auto state = four_and_memory();
   CHECK(state.restore(slots_t{{3, 7}, {4, 7}}) == std::vector{errc::ok, errc::out_of_range});
   CHECK(state.restored().empty());
@@ -161,7 +163,9 @@ TEST_CASE("claims on slots in memory are refused, because their pages ended with
   CHECK(state.check_invariants() == "");
 }
 
-TEST_CASE("random operations with slots in memory keep their accounting and answer every request", "[allocator]") {
+TEST_CASE(
+    "allocator memory slots: random operations with slots in memory keep their accounting and answer every request",
+    "[allocator]") {
   const auto seed = GENERATE(range(1U, 13U));
   CAPTURE(seed);
   std::mt19937 random(seed);

@@ -67,7 +67,7 @@ struct unfenced {
 
 } // namespace
 
-TEST_CASE("a request is answered full at once while all slots are resting", "[allocator]") {
+TEST_CASE("allocator rest: a request is answered full at once while all slots are resting", "[allocator]") {
   unfenced a(4);
   a.state.close(at(0));
   const auto none = a.take(2, 0);
@@ -88,7 +88,7 @@ TEST_CASE("a request is answered full at once while all slots are resting", "[al
   CHECK(a.state.check_invariants().empty());
 }
 
-TEST_CASE("slots are handed out from the configured first slot on and wrap around", "[allocator]") {
+TEST_CASE("allocator rest: slots are handed out from the configured first slot on and wrap around", "[allocator]") {
   for (const slot_number first : {0U, 1U, 3U, 4U}) {
     allocator_state a({.slots = 4, .fenced = false, .first_slot = first, .rest = std::chrono::seconds(3)});
     CHECK(a.check_invariants().empty());
@@ -101,7 +101,8 @@ TEST_CASE("slots are handed out from the configured first slot on and wrap aroun
   }
 }
 
-TEST_CASE("a slot that needs no rest is free at once and others are free after the rest time", "[allocator]") {
+TEST_CASE("allocator rest: a slot that needs no rest is free at once and others are free after the rest time",
+          "[allocator]") {
   unfenced a(4);
   const auto reserved = a.taken(2, 0);
   const auto live = a.live(2);
@@ -124,7 +125,7 @@ TEST_CASE("a slot that needs no rest is free at once and others are free after t
   CHECK(a.state.check_invariants().empty());
 }
 
-TEST_CASE("a slot is released once, resting or not", "[allocator]") {
+TEST_CASE("allocator rest: a slot is released once, resting or not", "[allocator]") {
   unfenced a(2);
   const auto live = a.live(2);
   const slots_t twice{live[0], live[0]};
@@ -137,7 +138,7 @@ TEST_CASE("a slot is released once, resting or not", "[allocator]") {
   CHECK(a.state.check_invariants().empty());
 }
 
-TEST_CASE("a small full pool accepts as much as it evicts without waiting", "[allocator]") {
+TEST_CASE("allocator rest: a small full pool accepts as much as it evicts without waiting", "[allocator]") {
   constexpr std::uint32_t slots = 8;
   unfenced a(slots);
   auto live = a.live(slots);
@@ -154,7 +155,7 @@ TEST_CASE("a small full pool accepts as much as it evicts without waiting", "[al
   CHECK(a.state.check_invariants().empty());
 }
 
-TEST_CASE("requests do not wait for slots whose rest ends after their deadline", "[allocator]") {
+TEST_CASE("allocator rest: requests do not wait for slots whose rest ends after their deadline", "[allocator]") {
   unfenced a(4);
   const auto reserved = a.taken(2, 0);
   const auto live = a.live(2);

@@ -28,7 +28,7 @@ slots_t take(allocator_state& a, std::uint32_t n) {
 
 } // namespace
 
-TEST_CASE("restored slots are live, all others free with fresh generations", "[allocator]") {
+TEST_CASE("allocator restore: restored slots are live, all others free with fresh generations", "[allocator]") {
   allocator_state a({.slots = 6, .first_generation = 100});
   CHECK(a.restore(slots_t{{1, 7}, {4, 9}}) == codes_t{errc::ok, errc::ok});
   CHECK(a.restore(slots_t{{6, 1}, {2, 0}}) == codes_t{errc::out_of_range, errc::invalid_argument});
@@ -43,7 +43,8 @@ TEST_CASE("restored slots are live, all others free with fresh generations", "[a
   CHECK(a.check_invariants() == "");
 }
 
-TEST_CASE("a slot that is claimed more than once belongs to no key, whatever the generations", "[allocator]") {
+TEST_CASE("allocator restore: a slot that is claimed more than once belongs to no key, whatever the generations",
+          "[allocator]") {
   allocator_state a({.slots = 4, .first_generation = 100});
   CHECK(a.restore(slots_t{{0, 5}, {0, 6}, {0, 4}}) == codes_t{errc::ok, errc::stale, errc::stale});
   CHECK(a.restore(slots_t{{1, 5}, {1, 5}, {1, 5}, {1, 4}}) == codes_t{errc::ok, errc::stale, errc::stale, errc::stale});
@@ -56,7 +57,8 @@ TEST_CASE("a slot that is claimed more than once belongs to no key, whatever the
   CHECK(a.check_invariants() == "");
 }
 
-TEST_CASE("no slots are handed out during a restore, and waiting requests are served afterwards", "[allocator]") {
+TEST_CASE("allocator restore: no slots are handed out during a restore, and waiting requests are served afterwards",
+          "[allocator]") {
   allocator_state a({.slots = 4, .low_watermark = 1, .high_watermark = 2, .first_generation = 0});
   CHECK(a.restore(slots_t{{0, 1}}) == codes_t{errc::ok});
   a.take(9, 2, now + std::chrono::seconds(5), now);
@@ -68,7 +70,7 @@ TEST_CASE("no slots are handed out during a restore, and waiting requests are se
   CHECK(out.answers[0].reply.slots.items == slots_t{{2, 1}, {3, 1}});
 }
 
-TEST_CASE("a restore requests no eviction before slots are requested", "[allocator]") {
+TEST_CASE("allocator restore: a restore requests no eviction before slots are requested", "[allocator]") {
   // The shards would evict keys whose slots on other ranks are not restored yet.
   allocator_state a({.slots = 4, .low_watermark = 2, .high_watermark = 3, .first_generation = 0});
   CHECK(a.restore(slots_t{{0, 1}, {1, 1}, {2, 1}}) == codes_t{errc::ok, errc::ok, errc::ok});
@@ -81,7 +83,7 @@ TEST_CASE("a restore requests no eviction before slots are requested", "[allocat
   CHECK(out.evict == 3);
 }
 
-TEST_CASE("slots in use are not restored", "[allocator]") {
+TEST_CASE("allocator restore: slots in use are not restored", "[allocator]") {
   SECTION("after restoring") {
     allocator_state a({.slots = 2});
     a.restored();
@@ -96,7 +98,7 @@ TEST_CASE("slots in use are not restored", "[allocator]") {
   }
 }
 
-TEST_CASE("claims in any order leave the same slots", "[allocator]") {
+TEST_CASE("allocator restore: claims in any order leave the same slots", "[allocator]") {
   const auto seed = GENERATE(range(0U, 20U));
   INFO("seed " << seed);
   std::mt19937 random(seed);

@@ -40,7 +40,8 @@ void check_sum(const allocator_state& state) {
 
 } // namespace
 
-TEST_CASE("a slot goes through free, reserved, live, quarantined and free again with a new generation", "[allocator]") {
+TEST_CASE("allocator state: a slot goes through free, reserved, live, quarantined and free again with a new generation",
+          "[allocator]") {
   allocator_state state({.slots = 4});
   const auto slots = take_now(state, 2);
   CHECK(slots == slots_t{{0, 1}, {1, 1}});
@@ -58,7 +59,8 @@ TEST_CASE("a slot goes through free, reserved, live, quarantined and free again 
   check_sum(state);
 }
 
-TEST_CASE("a rank with many slots allocates memory as slots are used and hands them out in order", "[allocator]") {
+TEST_CASE("allocator state: a rank with many slots allocates memory as slots are used and hands them out in order",
+          "[allocator]") {
   const auto resident = [] {
     std::ifstream in("/proc/self/statm");
     std::uint64_t total = 0;
@@ -83,7 +85,7 @@ TEST_CASE("a rank with many slots allocates memory as slots are used and hands t
   CHECK(state.stats().free == many - 2);
 }
 
-TEST_CASE("an aborted slot is quarantined and not free before the fence", "[allocator]") {
+TEST_CASE("allocator state: an aborted slot is quarantined and not free before the fence", "[allocator]") {
   allocator_state state({.slots = 1});
   const auto slots = take_now(state, 1);
   CHECK(state.abort(slots) == codes_t{errc::ok});
@@ -98,7 +100,8 @@ TEST_CASE("an aborted slot is quarantined and not free before the fence", "[allo
   CHECK(out.answers[0].reply.slots.items == slots_t{{0, 2}});
 }
 
-TEST_CASE("operations that do not match the slot state are refused, counted and change nothing", "[allocator]") {
+TEST_CASE("allocator state: operations that do not match the slot state are refused, counted and change nothing",
+          "[allocator]") {
   allocator_state state({.slots = 3});
   const auto slots = take_now(state, 2);
   const slots_t foreign{{2, 1}, {3, 1}, {0, 2}, {0, 0}, {0xffffffff, 1}};
@@ -120,7 +123,7 @@ TEST_CASE("operations that do not match the slot state are refused, counted and 
   check_sum(state);
 }
 
-TEST_CASE("a generation is never 0, even after it wraps around", "[allocator]") {
+TEST_CASE("allocator state: a generation is never 0, even after it wraps around", "[allocator]") {
   allocator_state state({.slots = 1, .first_generation = 0xfffffffe});
   auto slots = take_now(state, 1);
   CHECK(slots[0].generation == 0xffffffff);
@@ -131,7 +134,7 @@ TEST_CASE("a generation is never 0, even after it wraps around", "[allocator]") 
   check_sum(state);
 }
 
-TEST_CASE("requests that cannot be served wait and are served in order", "[allocator]") {
+TEST_CASE("allocator state: requests that cannot be served wait and are served in order", "[allocator]") {
   allocator_state state({.slots = 4});
   const auto held = take_now(state, 4);
   state.publish(held);
@@ -164,7 +167,8 @@ TEST_CASE("requests that cannot be served wait and are served in order", "[alloc
   check_sum(state);
 }
 
-TEST_CASE("a waiting request is answered at its deadline with the slots that are free", "[allocator]") {
+TEST_CASE("allocator state: a waiting request is answered at its deadline with the slots that are free",
+          "[allocator]") {
   allocator_state state({.slots = 4});
   const auto held = take_now(state, 3);
   state.publish(held);
@@ -192,7 +196,7 @@ TEST_CASE("a waiting request is answered at its deadline with the slots that are
   CHECK(state.parked() == 0);
 }
 
-TEST_CASE("when nothing can be evicted, waiting requests get the remaining slots once the quarantine is empty",
+TEST_CASE("allocator state: without evictable keys waiting requests get the remaining slots after the quarantine",
           "[allocator]") {
   allocator_state state({.slots = 4});
   const auto held = take_now(state, 4);
@@ -227,7 +231,7 @@ TEST_CASE("when nothing can be evicted, waiting requests get the remaining slots
   CHECK(out.answers[0].reply.slots.empty());
 }
 
-TEST_CASE("a large pool keeps no more slots free than eviction needs", "[allocator]") {
+TEST_CASE("allocator state: a large pool keeps no more slots free than eviction needs", "[allocator]") {
   const auto few = options_for_slots(1000, 0.01, 0.02);
   CHECK(few.low_watermark == 10);
   CHECK(few.high_watermark == 20);
@@ -238,7 +242,7 @@ TEST_CASE("a large pool keeps no more slots free than eviction needs", "[allocat
   CHECK(options_for_slots(1000, 0, 0).high_watermark == 0);
 }
 
-TEST_CASE("eviction is requested below the low watermark, up to the high watermark", "[allocator]") {
+TEST_CASE("allocator state: eviction is requested below the low watermark, up to the high watermark", "[allocator]") {
   allocator_state state({.slots = 10, .low_watermark = 3, .high_watermark = 6});
   const auto held = take_now(state, 7);
   CHECK(state.stats().free == 3);
@@ -268,7 +272,7 @@ TEST_CASE("eviction is requested below the low watermark, up to the high waterma
   check_sum(state);
 }
 
-TEST_CASE("a late request may take the pool below the low watermark", "[allocator]") {
+TEST_CASE("allocator state: a late request may take the pool below the low watermark", "[allocator]") {
   allocator_state state({.slots = 4, .low_watermark = 3, .high_watermark = 3});
   const auto held = take_now(state, 3);
   state.publish(held);
@@ -283,7 +287,7 @@ TEST_CASE("a late request may take the pool below the low watermark", "[allocato
   CHECK(out.evict == 1);
 }
 
-TEST_CASE("requests beyond the limit of waiting requests are refused", "[allocator]") {
+TEST_CASE("allocator state: requests beyond the limit of waiting requests are refused", "[allocator]") {
   allocator_state state({.slots = 2, .max_parked = 2});
   const auto held = take_now(state, 1);
   state.take(10, 2, at(10), at(0));
@@ -299,7 +303,7 @@ TEST_CASE("requests beyond the limit of waiting requests are refused", "[allocat
   check_sum(state);
 }
 
-TEST_CASE("requests for more slots than exist, for none, and in an empty pool", "[allocator]") {
+TEST_CASE("allocator state: requests for more slots than exist, for none, and in an empty pool", "[allocator]") {
   allocator_state state({.slots = 3});
   state.take(1, 5, at(10), at(0));
   auto out = state.take_outbox();
@@ -311,7 +315,7 @@ TEST_CASE("requests for more slots than exist, for none, and in an empty pool", 
   CHECK(take_now(none, 1).empty());
 }
 
-TEST_CASE("random operations on an allocator keep its accounting", "[allocator]") {
+TEST_CASE("allocator state: random operations on an allocator keep its accounting", "[allocator]") {
   const auto seed = GENERATE(range(0U, 40U));
   INFO("seed " << seed);
   std::mt19937 random(seed);

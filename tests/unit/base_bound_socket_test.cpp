@@ -30,7 +30,7 @@ std::string why_not(const std::string& host, std::uint16_t port) {
 
 } // namespace
 
-TEST_CASE("a socket has its port before it listens, and port 0 chooses any", "[base][socket]") {
+TEST_CASE("bound socket: a socket has its port before it listens, and port 0 chooses any", "[base][socket]") {
   auto x = bound_socket::open("http", "127.0.0.1", 0);
   REQUIRE(x);
   CHECK(x->port() != 0);
@@ -44,7 +44,7 @@ TEST_CASE("a socket has its port before it listens, and port 0 chooses any", "[b
   ::close(descriptor);
 }
 
-TEST_CASE("an error for an unavailable port states the cause and the way out", "[base][socket]") {
+TEST_CASE("bound socket: an error for an unavailable port states the cause and the way out", "[base][socket]") {
   auto taken = bound_socket::open("actors", "127.0.0.1", 0);
   REQUIRE(taken);
   REQUIRE(taken->listen());
@@ -56,7 +56,8 @@ TEST_CASE("an error for an unavailable port states the cause and the way out", "
   CHECK(missing(why_not("no such host", 4600), {"not an address", "no such host", "actors.host"}) == "");
 }
 
-TEST_CASE("a port that another process has taken in the meantime is detected when listening begins", "[base][socket]") {
+TEST_CASE("bound socket: a port that another process has taken in the meantime is detected when listening begins",
+          "[base][socket]") {
   auto first = bound_socket::open("http", "127.0.0.1", 0);
   REQUIRE(first);
   auto second = bound_socket::open("http", "127.0.0.1", first->port());
@@ -67,7 +68,7 @@ TEST_CASE("a port that another process has taken in the meantime is detected whe
   CHECK(missing(late.error().text, {"another process uses that port", "http.port"}) == "");
 }
 
-TEST_CASE("a port without permission and a port in use have different errors", "[base][socket]") {
+TEST_CASE("bound socket: a port without permission and a port in use have different errors", "[base][socket]") {
   std::ifstream first_free("/proc/sys/net/ipv4/ip_unprivileged_port_start");
   int start = 0;
   first_free >> start;

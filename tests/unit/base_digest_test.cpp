@@ -63,27 +63,27 @@ struct field_collector {
 static_assert(!std::is_convertible_v<key_digest, namespace_id>, "digests of different things must not mix");
 static_assert(std::is_trivially_copyable_v<key_digest> && sizeof(key_digest) == 16);
 
-TEST_CASE("a digest prints as 32 hexadecimal digits, high half first", "[base][digest]") {
+TEST_CASE("digest: a digest prints as 32 hexadecimal digits, high half first", "[base][digest]") {
   CHECK(to_string(key_digest{}) == "00000000000000000000000000000000");
   CHECK(to_string(key_digest{0x0123456789abcdefULL, 0xfedcba9876543210ULL}) == "0123456789abcdeffedcba9876543210");
   CHECK(to_string(key_digest{0, 1}) == "00000000000000000000000000000001");
   CHECK(to_string(key_digest{~0ULL, 0}) == "ffffffffffffffff0000000000000000");
 }
 
-TEST_CASE("only the all-zero digest is null", "[base][digest]") {
+TEST_CASE("digest: only the all-zero digest is null", "[base][digest]") {
   CHECK(key_digest{}.is_null());
   CHECK_FALSE(key_digest{0, 1}.is_null());
   CHECK_FALSE(key_digest{1, 0}.is_null());
   CHECK_FALSE(hash_key({}).is_null());
 }
 
-TEST_CASE("digests order by the high half first", "[base][digest]") {
+TEST_CASE("digest: digests order by the high half first", "[base][digest]") {
   CHECK(key_digest{0, 5} < key_digest{1, 0});
   CHECK(key_digest{1, 0} < key_digest{1, 1});
   CHECK(key_digest{1, 1} == key_digest{1, 1});
 }
 
-TEST_CASE("digests are the same on every machine and in every version", "[base][digest]") {
+TEST_CASE("digest: digests are the same on every machine and in every version", "[base][digest]") {
   // The first is the test vector of the XXH3 specification. The others fix what earlier versions computed: pages on
   // disk and keys on other nodes are found by them.
   CHECK(to_string(hash_key({})) == "99aa06d3014798d86001c324468d497f");
@@ -92,7 +92,7 @@ TEST_CASE("digests are the same on every machine and in every version", "[base][
   CHECK(to_string(hash_namespace("troupe")) == "60711e366ac1e24aaf8ed1f32a535c13");
 }
 
-TEST_CASE("a namespace digest differs from the key digest of the same bytes", "[base][digest]") {
+TEST_CASE("digest: a namespace digest differs from the key digest of the same bytes", "[base][digest]") {
   for (const std::string text : {"", "a", "troupe namespace 1\n"}) {
     const auto key = hash_key(bytes_of(text));
     const auto ns = hash_namespace(text);
@@ -100,7 +100,7 @@ TEST_CASE("a namespace digest differs from the key digest of the same bytes", "[
   }
 }
 
-TEST_CASE("a key depends on every block before it, and on their order", "[base][digest]") {
+TEST_CASE("digest: a key depends on every block before it, and on their order", "[base][digest]") {
   const auto key = chain_of({"a", "b", "c"});
   CHECK(key == chain_of({"a", "b", "c"}));
   CHECK(key != chain_of({"x", "b", "c"}));
@@ -113,11 +113,11 @@ TEST_CASE("a key depends on every block before it, and on their order", "[base][
   CHECK(chain_of({"", ""}) != chain_of({""}));
 }
 
-TEST_CASE("a chained key is not the digest of its content", "[base][digest]") {
+TEST_CASE("digest: a chained key is not the digest of its content", "[base][digest]") {
   CHECK(chain_key({}, bytes_of("block")) != hash_key(bytes_of("block")));
 }
 
-TEST_CASE("chains that share no prefix share no key", "[base][digest]") {
+TEST_CASE("digest: chains that share no prefix share no key", "[base][digest]") {
   std::unordered_set<key_digest> seen;
   for (std::uint32_t sequence = 0; sequence < 500; ++sequence) {
     key_digest key;
@@ -130,7 +130,7 @@ TEST_CASE("chains that share no prefix share no key", "[base][digest]") {
   CHECK(seen.size() == 50'000);
 }
 
-TEST_CASE("every key has a shard, and one shard owns everything", "[base][digest]") {
+TEST_CASE("digest: every key has a shard, and one shard owns everything", "[base][digest]") {
   for (const std::uint32_t shards : {1U, 2U, 3U, 7U, 64U, 1'000U}) {
     for (const auto& key : numbered_keys(1'000, 0))
       REQUIRE(shard_of(key, shards) < shards);
@@ -138,7 +138,7 @@ TEST_CASE("every key has a shard, and one shard owns everything", "[base][digest
   CHECK(shard_of({~0ULL, ~0ULL}, 1) == 0);
 }
 
-TEST_CASE("numbered keys spread evenly over shards and over the buckets inside of one", "[base][digest]") {
+TEST_CASE("digest: numbered keys spread evenly over shards and over the buckets inside of one", "[base][digest]") {
   // A client may number its keys in the high half, the low half, or in the upper bits of the high half.
   const auto shift = GENERATE(0U, 20U, 44U);
   INFO("numbers shifted by " << shift);
@@ -166,7 +166,7 @@ TEST_CASE("numbered keys spread evenly over shards and over the buckets inside o
   CHECK(chi_square_per_degree(by_bucket, in_first_shard) < 1.5);
 }
 
-TEST_CASE("a digest travels with both of its halves", "[base][digest]") {
+TEST_CASE("digest: a digest travels with both of its halves", "[base][digest]") {
   key_digest key{1, 2};
   field_collector collector;
   inspect(collector, key);

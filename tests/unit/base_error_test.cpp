@@ -9,7 +9,7 @@ namespace base_error_test {
 
 using namespace troupe;
 
-TEST_CASE("the numbers of error codes never change", "[base][error]") {
+TEST_CASE("error: the numbers of error codes never change", "[base][error]") {
   // They are part of the protocol: a code inserted in the middle breaks nodes of another version.
   CHECK(static_cast<int>(errc::ok) == 0);
   CHECK(static_cast<int>(errc::not_found) == 1);
@@ -39,7 +39,7 @@ TEST_CASE("the numbers of error codes never change", "[base][error]") {
   CHECK(errc_count == 25);
 }
 
-TEST_CASE("every error code has a name of its own", "[base][error]") {
+TEST_CASE("error: every error code has a name of its own", "[base][error]") {
   std::set<std::string> names;
   for (int code = 0; code < errc_count; ++code) {
     const std::string name(to_string(static_cast<errc>(code)));
@@ -50,7 +50,7 @@ TEST_CASE("every error code has a name of its own", "[base][error]") {
   }
 }
 
-TEST_CASE("an unknown code has a name that says so", "[base][error]") {
+TEST_CASE("error: an unknown code has a name that says so", "[base][error]") {
   CHECK(to_string(static_cast<errc>(errc_count)) == "unknown");
   // A message may hold any number.
   CHECK(errc_from_wire(0) == errc::ok);
@@ -60,16 +60,16 @@ TEST_CASE("an unknown code has a name that says so", "[base][error]") {
   CHECK(to_string(static_cast<errc>(255)) == "unknown");
 }
 
-TEST_CASE("an error prints its code and its sentence", "[base][error]") {
+TEST_CASE("error: an error prints its code and its sentence", "[base][error]") {
   CHECK(to_string(error{errc::full, "no slot is free"}) == "full: no slot is free");
   CHECK(to_string(error{errc::full, ""}) == "full");
 }
 
-TEST_CASE("a default-constructed error is an internal error, not a success", "[base][error]") {
+TEST_CASE("error: a default-constructed error is an internal error, not a success", "[base][error]") {
   CHECK(error{}.code == errc::internal);
 }
 
-TEST_CASE("a result is a value or an error", "[base][error]") {
+TEST_CASE("error: a result is a value or an error", "[base][error]") {
   const result<int> good = 7;
   REQUIRE(good.has_value());
   CHECK(*good == 7);
@@ -83,19 +83,19 @@ TEST_CASE("a result is a value or an error", "[base][error]") {
   CHECK_FALSE(failed.has_value());
 }
 
-TEST_CASE("a system error keeps the operation and the cause", "[base][error]") {
+TEST_CASE("error: a system error keeps the operation and the cause", "[base][error]") {
   const auto denied = system_error(EACCES, "open /data/slab-0");
   CHECK(denied.code == errc::io_error);
   CHECK(denied.text == "open /data/slab-0: Permission denied");
 }
 
-TEST_CASE("a full disk is distinguished from other errors", "[base][error]") {
+TEST_CASE("error: a full disk is distinguished from other errors", "[base][error]") {
   CHECK(system_error(ENOSPC, "fallocate").code == errc::no_space);
   CHECK(system_error(ENOMEM, "mmap").code == errc::no_memory);
   CHECK(system_error(EIO, "write").code == errc::io_error);
 }
 
-TEST_CASE("a system error names the exceeded limit and its owner", "[base][error]") {
+TEST_CASE("error: a system error names the exceeded limit and its owner", "[base][error]") {
   const auto quota = system_error(EDQUOT, "cannot write to 'slab'");
   CHECK(quota.code == errc::no_space);
   CHECK(quota.text.find("quota of this user") != std::string::npos);

@@ -124,7 +124,8 @@ kv_geometry small() {
 
 } // namespace
 
-TEST_CASE("All interfaces accept geometry numbers at their bounds and none beyond", "[base][geometry_bounds]") {
+TEST_CASE("geometry bounds: all interfaces accept geometry numbers at their bounds and none beyond",
+          "[base][geometry_bounds]") {
   for (const auto* members : {&members_of_first(), &members_of_further()})
     for (const auto& x : *members) {
       INFO(x.name);
@@ -142,7 +143,7 @@ TEST_CASE("All interfaces accept geometry numbers at their bounds and none beyon
     }
 }
 
-TEST_CASE("All interfaces require elements of 1, 2 or 4 bytes", "[base][geometry_bounds]") {
+TEST_CASE("geometry bounds: all interfaces require elements of 1, 2 or 4 bytes", "[base][geometry_bounds]") {
   for (const std::uint32_t bytes : {1U, 2U, 3U, 4U, 5U, 8U}) {
     auto first = small();
     first.element_bytes = bytes;
@@ -153,7 +154,7 @@ TEST_CASE("All interfaces require elements of 1, 2 or 4 bytes", "[base][geometry
   }
 }
 
-TEST_CASE("All interfaces accept 64 additional groups of layers", "[base][geometry_bounds]") {
+TEST_CASE("geometry bounds: all interfaces accept 64 additional groups of layers", "[base][geometry_bounds]") {
   auto g = small();
   g.further.resize(64, {1, {1, 1, 1, 2}});
   CHECK(by_all(g));
@@ -162,7 +163,8 @@ TEST_CASE("All interfaces accept 64 additional groups of layers", "[base][geomet
   CHECK(check_geometry(g).error().text == "geometry: further_layers has 65 groups, and at most 64 are allowed");
 }
 
-TEST_CASE("Numbers of the first layers may be missing where only clients know their pages", "[base][geometry_bounds]") {
+TEST_CASE("geometry bounds: numbers of the first layers may be missing where only clients know their pages",
+          "[base][geometry_bounds]") {
   CHECK(by_registry({}));
   for (const auto& x : members_of_first()) {
     INFO(x.name);
@@ -185,7 +187,7 @@ TEST_CASE("Numbers of the first layers may be missing where only clients know th
   }
 }
 
-TEST_CASE("The largest geometry has a page size that fits into 64 bits", "[base][geometry_bounds]") {
+TEST_CASE("geometry bounds: the largest geometry has a page size that fits into 64 bits", "[base][geometry_bounds]") {
   kv_geometry g{1024, 2, 1024, 16384, 4, 4096, {}};
   g.further.assign(64, {1024, {2, 1024, 16384, 4}});
   CHECK(check_geometry(g).has_value());

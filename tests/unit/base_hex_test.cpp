@@ -7,7 +7,7 @@ namespace base_hex_test {
 
 using namespace troupe;
 
-TEST_CASE("Bytes and words become lower-case hexadecimal digits, the first byte first", "[base]") {
+TEST_CASE("hex: bytes and words become lower-case hexadecimal digits, the first byte first", "[base]") {
   std::string out = "x";
   const std::array bytes{std::byte{0x00}, std::byte{0x0f}, std::byte{0xf0}, std::byte{0xff}, std::byte{0xa5}};
   append_hex(out, bytes);
@@ -19,7 +19,7 @@ TEST_CASE("Bytes and words become lower-case hexadecimal digits, the first byte 
   CHECK(out == "0123456789abcdef");
 }
 
-TEST_CASE("A hexadecimal digit has a value in either case, and other characters have none", "[base]") {
+TEST_CASE("hex: a hexadecimal digit has a value in either case, and other characters have none", "[base]") {
   for (int c = -128; c < 128; ++c) {
     const auto at = std::string_view{"0123456789abcdefABCDEF"}.find(static_cast<char>(c));
     INFO(c);

@@ -22,7 +22,7 @@ host_address address_of(const char* text) {
 
 } // namespace
 
-TEST_CASE("an IPv4 address is the same address on sockets of both families", "[base]") {
+TEST_CASE("host address: an IPv4 address is the same address on sockets of both families", "[base]") {
   sockaddr_in four{};
   four.sin_family = AF_INET;
   four.sin_addr.s_addr = htonl(0x0a000102);
@@ -40,7 +40,7 @@ TEST_CASE("an IPv4 address is the same address on sockets of both families", "[b
   CHECK_FALSE(host_address::of(local));
 }
 
-TEST_CASE("IPv6 addresses are distinguished by what they reach", "[base]") {
+TEST_CASE("host address: IPv6 addresses are distinguished by what they reach", "[base]") {
   CHECK(address_of("::1") == host_address::ipv6_loopback());
   CHECK(address_of("::1").is_loopback());
   CHECK(address_of("::ffff:127.0.0.9").is_loopback());
@@ -56,7 +56,7 @@ TEST_CASE("IPv6 addresses are distinguished by what they reach", "[base]") {
   CHECK(back.port() == 80);
 }
 
-TEST_CASE("the address towards a listener is that of a connection to it, of either family", "[base]") {
+TEST_CASE("host address: the address towards a listener is that of a connection to it, of either family", "[base]") {
   const auto* const host = GENERATE("127.0.0.1", "::1");
   auto listening = bound_socket::open("actors", host, 0);
   REQUIRE(listening);
@@ -67,7 +67,7 @@ TEST_CASE("the address towards a listener is that of a connection to it, of eith
   CHECK(interface_with(*own) == "lo");
 }
 
-TEST_CASE("the address towards a host that cannot be reached is an error that says why", "[base]") {
+TEST_CASE("host address: the address towards a host that cannot be reached is an error that says why", "[base]") {
   CHECK(address_towards("no.such.host.invalid", 1, std::chrono::seconds(20)).error().text.find("cannot be resolved") !=
         std::string::npos);
   CHECK(address_towards("::1", 1, std::chrono::seconds(20)).error().text == "connection refused");

@@ -54,7 +54,7 @@ void be_version_1(const host& x, const std::string& group) {
 
 } // namespace
 
-TEST_CASE("Host memory is parsed from the text of the kernel", "[base]") {
+TEST_CASE("host memory: host memory is parsed from the text of the kernel", "[base]") {
   const auto available = [](std::string_view text) { return bytes_of_meminfo(text, "MemAvailable:"); };
   CHECK(available("MemTotal:  1000 kB\nMemFree: 10 kB\nMemAvailable:     512 kB\nBuffers: 3 kB\n") == 512 * 1024);
   CHECK_FALSE(available("MemTotal:  1000 kB\n"));
@@ -63,7 +63,7 @@ TEST_CASE("Host memory is parsed from the text of the kernel", "[base]") {
   CHECK(available("MemAvailable: 7") == 7 * 1024);
 }
 
-TEST_CASE("A cgroup limit is a number, or one of two texts for unlimited", "[base]") {
+TEST_CASE("host memory: a cgroup limit is a number, or one of two texts for unlimited", "[base]") {
   CHECK(limit_of_group("4096\n") == 4096);
   CHECK(limit_of_group("0\n") == 0);
   CHECK_FALSE(limit_of_group("max\n"));
@@ -74,7 +74,7 @@ TEST_CASE("A cgroup limit is a number, or one of two texts for unlimited", "[bas
   CHECK(group_limit{4096, 8192, {}}.left() == 0);
 }
 
-TEST_CASE("Without cgroups a process may use the memory of the host", "[base]") {
+TEST_CASE("host memory: without cgroups a process may use the memory of the host", "[base]") {
   const host x;
   CHECK(available_memory(x.root()) == 800 * mebibyte);
   CHECK(memory_bound_of_process(x.root()) == memory_bound{900 * mebibyte, "this host has"});
@@ -84,8 +84,9 @@ TEST_CASE("Without cgroups a process may use the memory of the host", "[base]") 
   CHECK(memory_bound_of_process("/nowhere").bytes == 0);
 }
 
-TEST_CASE("cgroup v2 limits apply, including those of parent groups, and idle memory is not counted as used",
-          "[base]") {
+TEST_CASE(
+    "host memory: cgroup v2 limits apply, including those of parent groups, and idle memory is not counted as used",
+    "[base]") {
   const host x;
   x.put("proc/self/cgroup", "0::/pods/kv\n");
   x.put("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
@@ -108,7 +109,7 @@ TEST_CASE("cgroup v2 limits apply, including those of parent groups, and idle me
   CHECK(memory_bound_of_process(x.root()).bytes == 200 * mebibyte);
 }
 
-TEST_CASE("cgroup v1 limits apply, including those of parent groups", "[base]") {
+TEST_CASE("host memory: cgroup v1 limits apply, including those of parent groups", "[base]") {
   const host x;
   be_version_1(x, "/docker/kv");
   x.put("sys/fs/cgroup/memory/docker/kv/memory.limit_in_bytes", none_of_version_1);
@@ -126,7 +127,7 @@ TEST_CASE("cgroup v1 limits apply, including those of parent groups", "[base]") 
   CHECK(available_memory(x.root()) == 800 * mebibyte);
 }
 
-TEST_CASE("On a host with both cgroup versions, the one with the memory controller applies", "[base]") {
+TEST_CASE("host memory: on a host with both cgroup versions, the one with the memory controller applies", "[base]") {
   const host x;
   be_version_1(x, "/kv");
   std::ofstream(x.root() / "proc/self/cgroup", std::ios::app) << "0::/\n";
@@ -137,7 +138,8 @@ TEST_CASE("On a host with both cgroup versions, the one with the memory controll
   CHECK(available_memory(x.root()) == 300 * mebibyte);
 }
 
-TEST_CASE("In a container that sees only its own cgroup, its limit and those of its parents apply", "[base]") {
+TEST_CASE("host memory: in a container that sees only its own cgroup, its limit and those of its parents apply",
+          "[base]") {
   const host x;
   x.put("proc/self/cgroup", "5:memory:/docker/0123\n");
   x.put("sys/fs/cgroup/memory/memory.limit_in_bytes", 500 * mebibyte);
@@ -164,7 +166,7 @@ TEST_CASE("In a container that sees only its own cgroup, its limit and those of 
   }
 }
 
-TEST_CASE("Limits on huge pages are parsed by size, for used and for reserved pages", "[base]") {
+TEST_CASE("host memory: limits on huge pages are parsed by size, for used and for reserved pages", "[base]") {
   const host x;
   be_version_1(x, "/b");
   CHECK(huge_page_limits_of_groups("2MB", x.root()).empty());
@@ -189,12 +191,12 @@ TEST_CASE("Limits on huge pages are parsed by size, for used and for reserved pa
   CHECK(tightest({}) == nullptr);
 }
 
-TEST_CASE("This host reports some memory", "[base]") {
+TEST_CASE("host memory: this host reports some memory", "[base]") {
   CHECK(available_memory() > 0);
   CHECK(memory_bound_of_process().bytes > 0);
 }
 
-TEST_CASE("The CPU quota of a container is that of the tightest group, in both versions", "[base]") {
+TEST_CASE("host memory: the CPU quota of a container is that of the tightest group, in both versions", "[base]") {
   const host x;
   CHECK_FALSE(processor_quota_of_groups(x.root()));
   x.put("proc/self/cgroup", "0::/pods/kv\n");
@@ -221,7 +223,7 @@ TEST_CASE("The CPU quota of a container is that of the tightest group, in both v
   CHECK(processor_quota_of_groups(y.root()) == 2.5);
 }
 
-TEST_CASE("Threads are for the processors that affinity and quota allow, and for one at least", "[base]") {
+TEST_CASE("host memory: threads are for the processors that affinity and quota allow, and for one at least", "[base]") {
   CHECK(usable_processors(128, std::nullopt) == 128);
   CHECK(usable_processors(128, 1.5) == 2);
   CHECK(usable_processors(128, 2.0) == 2);
@@ -233,7 +235,7 @@ TEST_CASE("Threads are for the processors that affinity and quota allow, and for
   CHECK(usable_processors() >= 1);
 }
 
-TEST_CASE("A process that may use one processor of several counts one", "[base]") {
+TEST_CASE("host memory: a process that may use one processor of several counts one", "[base]") {
   // In a child: the number is counted once, and the affinity of this process is its own affair.
   const auto child = ::fork();
   REQUIRE(child >= 0);

@@ -8,7 +8,7 @@ namespace base_line_ring_test {
 
 using namespace troupe;
 
-TEST_CASE("A line ring keeps the newest lines in order", "[base]") {
+TEST_CASE("line ring: a line ring keeps the newest lines in order", "[base]") {
   line_ring ring(3, 100);
   CHECK(ring.lines().empty());
   for (const auto* x : {"a", "b", "c", "d"})
@@ -17,7 +17,7 @@ TEST_CASE("A line ring keeps the newest lines in order", "[base]") {
   CHECK(ring.bytes() == 3);
 }
 
-TEST_CASE("A line ring keeps no more bytes than its limit", "[base]") {
+TEST_CASE("line ring: a line ring keeps no more bytes than its limit", "[base]") {
   line_ring ring(100, 10);
   ring.add("12345");
   ring.add("67890");

@@ -77,7 +77,7 @@ private:
 
 } // namespace
 
-TEST_CASE("lines are written in order", "[base][log]") {
+TEST_CASE("line writer: lines are written in order", "[base][log]") {
   small_pipe pipe;
   line_writer writer(pipe.in(), {}, notice);
   for (int i = 0; i < 3; ++i)
@@ -87,7 +87,7 @@ TEST_CASE("lines are written in order", "[base][log]") {
   CHECK(writer.dropped() == 0);
 }
 
-TEST_CASE("a line longer than the pipe buffer is written whole", "[base][log]") {
+TEST_CASE("line writer: a line longer than the pipe buffer is written whole", "[base][log]") {
   small_pipe pipe;
   line_writer writer(pipe.in(), {}, notice);
   const std::string line(100'000, 'x');
@@ -96,7 +96,7 @@ TEST_CASE("a line longer than the pipe buffer is written whole", "[base][log]") 
   CHECK(pipe.read_until("end") == std::vector<std::string>{line, "end"});
 }
 
-TEST_CASE("writing does not block without a reader: the oldest lines are dropped and counted in a notice",
+TEST_CASE("line writer: writing does not block without a reader: the oldest lines are dropped and counted in a notice",
           "[base][log]") {
   small_pipe pipe;
   pipe.fill();
@@ -126,7 +126,7 @@ TEST_CASE("writing does not block without a reader: the oldest lines are dropped
     CHECK(lines[lines.size() - 10 + i] == written - 10 + static_cast<int>(i));
 }
 
-TEST_CASE("the queue is limited in bytes too", "[base][log]") {
+TEST_CASE("line writer: the queue is limited in bytes too", "[base][log]") {
   small_pipe pipe;
   pipe.fill();
   line_writer writer(pipe.in(), {.lines = 1000, .bytes = 1000}, notice);
@@ -136,7 +136,7 @@ TEST_CASE("the queue is limited in bytes too", "[base][log]") {
   CHECK(writer.dropped() <= 10);
 }
 
-TEST_CASE("a writer whose reader hangs still ends and counts the lines it did not write", "[base][log]") {
+TEST_CASE("line writer: a writer whose reader hangs still ends and counts the lines it did not write", "[base][log]") {
   small_pipe pipe;
   pipe.fill();
   {
@@ -147,7 +147,7 @@ TEST_CASE("a writer whose reader hangs still ends and counts the lines it did no
   SUCCEED("the destructor came back");
 }
 
-TEST_CASE("the writer survives a closed reader: lines are dropped and counted", "[base][log]") {
+TEST_CASE("line writer: the writer survives a closed reader: lines are dropped and counted", "[base][log]") {
   small_pipe pipe;
   pipe.break_it();
   line_writer writer(pipe.in(), {}, notice);
@@ -157,7 +157,7 @@ TEST_CASE("the writer survives a closed reader: lines are dropped and counted", 
   CHECK(writer.dropped() == 5);
 }
 
-TEST_CASE("lines of concurrent threads stay whole", "[base][log]") {
+TEST_CASE("line writer: lines of concurrent threads stay whole", "[base][log]") {
   small_pipe pipe;
   constexpr int threads = 4;
   constexpr int each = 500;
@@ -191,7 +191,7 @@ TEST_CASE("lines of concurrent threads stay whole", "[base][log]") {
   }
 }
 
-TEST_CASE("a forked child neither waits for the missing writer thread nor writes the lines of the parent",
+TEST_CASE("line writer: a forked child neither waits for the missing writer thread nor writes the lines of the parent",
           "[base][log]") {
   small_pipe pipe;
   pipe.fill();

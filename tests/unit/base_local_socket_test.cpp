@@ -28,7 +28,7 @@ mode_t mode_of(const fs::path& path) {
 
 } // namespace
 
-TEST_CASE("a local socket is accessible to its user only, whatever the umask", "[io][socket]") {
+TEST_CASE("local socket: a local socket is accessible to its user only, whatever the umask", "[io][socket]") {
   scratch_directory scratch;
   const auto before = ::umask(0);
   auto made = local_listener::open("actors.socket", scratch / "s");
@@ -37,7 +37,7 @@ TEST_CASE("a local socket is accessible to its user only, whatever the umask", "
   CHECK(mode_of(scratch / "s") == 0600);
 }
 
-TEST_CASE("the process that connects to a local socket is known", "[io][socket]") {
+TEST_CASE("local socket: the process that connects to a local socket is known", "[io][socket]") {
   scratch_directory scratch;
   auto made = local_listener::open("actors.socket", scratch / "s");
   REQUIRE(made.has_value());
@@ -52,7 +52,7 @@ TEST_CASE("the process that connects to a local socket is known", "[io][socket]"
   CHECK_FALSE(peer_of(-1));
 }
 
-TEST_CASE("a directory path names the socket of the node with that data directory", "[io][socket]") {
+TEST_CASE("local socket: a directory path names the socket of the node with that data directory", "[io][socket]") {
   scratch_directory scratch;
   CHECK(missing(connect_local(scratch.path()).error().text, {"no socket", "troupe.sock"}) == "");
   auto made = local_listener::open("actors.socket", scratch / actors_socket_name);
@@ -60,7 +60,7 @@ TEST_CASE("a directory path names the socket of the node with that data director
   CHECK(connect_local(scratch.path()).has_value());
 }
 
-TEST_CASE("a path may be longer than the limit of the system", "[io][socket]") {
+TEST_CASE("local socket: a path may be longer than the limit of the system", "[io][socket]") {
   scratch_directory scratch;
   auto deep = scratch.path();
   for (int i = 0; i < 10; ++i)
@@ -72,7 +72,7 @@ TEST_CASE("a path may be longer than the limit of the system", "[io][socket]") {
   CHECK(local_listener::open("actors.socket", scratch / std::string(120, 'n')).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("the socket of a dead node is replaced, that of a live node is not", "[io][socket]") {
+TEST_CASE("local socket: the socket of a dead node is replaced, that of a live node is not", "[io][socket]") {
   scratch_directory scratch;
   const auto path = scratch / "s";
   const auto child = ::fork();
@@ -96,7 +96,7 @@ TEST_CASE("the socket of a dead node is replaced, that of a live node is not", "
   CHECK(connect_local(path).has_value()); // the first is still there
 }
 
-TEST_CASE("a file that is not a socket is left in place", "[io][socket]") {
+TEST_CASE("local socket: a file that is not a socket is left in place", "[io][socket]") {
   scratch_directory scratch;
   std::ofstream(scratch / "file") << "precious";
   CHECK(local_listener::open("actors.socket", scratch / "file").error().code == errc::invalid_argument);
@@ -107,7 +107,7 @@ TEST_CASE("a file that is not a socket is left in place", "[io][socket]") {
   CHECK_FALSE(connect_local(scratch / "file").has_value());
 }
 
-TEST_CASE("a socket is removed at shutdown unless another process has replaced it", "[io][socket]") {
+TEST_CASE("local socket: a socket is removed at shutdown unless another process has replaced it", "[io][socket]") {
   scratch_directory scratch;
   const auto path = scratch / "s";
   {
@@ -127,7 +127,7 @@ TEST_CASE("a socket is removed at shutdown unless another process has replaced i
   CHECK(connect_local(path).has_value());
 }
 
-TEST_CASE("an error for missing permission on the socket says so", "[io][socket]") {
+TEST_CASE("local socket: an error for missing permission on the socket says so", "[io][socket]") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can become somebody else");
     return;
@@ -150,7 +150,7 @@ TEST_CASE("an error for missing permission on the socket says so", "[io][socket]
   CHECK(status == 0);
 }
 
-TEST_CASE("a listener detects whether its socket is still at its path", "[io][socket]") {
+TEST_CASE("local socket: a listener detects whether its socket is still at its path", "[io][socket]") {
   scratch_directory scratch;
   const auto path = scratch / "s";
   auto made = local_listener::open("actors.socket", path);

@@ -78,14 +78,14 @@ private:
 
 } // namespace
 
-TEST_CASE("a component has one logger", "[base][log]") {
+TEST_CASE("log: a component has one logger", "[base][log]") {
   const auto first = log::get("log-test-one");
   CHECK(first == log::get("log-test-one"));
   CHECK(first != log::get("log-test-other"));
   CHECK(first->name() == "log-test-one");
 }
 
-TEST_CASE("concurrent requests for a logger get the same one", "[base][log]") {
+TEST_CASE("log: concurrent requests for a logger get the same one", "[base][log]") {
   std::vector<log::logger> loggers(8);
   std::vector<std::thread> threads;
   for (auto& slot : loggers)
@@ -98,7 +98,7 @@ TEST_CASE("concurrent requests for a logger get the same one", "[base][log]") {
   CHECK(std::set<log::logger>(loggers.begin(), loggers.end()).size() == 1);
 }
 
-TEST_CASE("a line has time, level, component and text", "[base][log]") {
+TEST_CASE("log: a line has time, level, component and text", "[base][log]") {
   level_guard restore;
   REQUIRE(log::set_level("info"));
   std::vector<std::string> lines;
@@ -113,7 +113,7 @@ TEST_CASE("a line has time, level, component and text", "[base][log]") {
   CHECK(std::regex_match(lines[0], expected));
 }
 
-TEST_CASE("an untrusted name can neither forge a line nor send control sequences to a terminal", "[base][log]") {
+TEST_CASE("log: an untrusted name can neither forge a line nor send control sequences to a terminal", "[base][log]") {
   level_guard restore;
   REQUIRE(log::set_level("info"));
   const std::string name = "x\n2026-01-31T12:00:00.123Z critical node: forged \x1b[2J\xff\xc2\x9b";
@@ -140,7 +140,7 @@ TEST_CASE("an untrusted name can neither forge a line nor send control sequences
   }
 }
 
-TEST_CASE("a level applies to loggers created before and after it is set", "[base][log]") {
+TEST_CASE("log: a level applies to loggers created before and after it is set", "[base][log]") {
   level_guard restore;
   const auto before = log::get("log-test-before");
   std::vector<std::string> lines;
@@ -159,7 +159,7 @@ TEST_CASE("a level applies to loggers created before and after it is set", "[bas
   CHECK(lines[1].ends_with("error log-test-after: shown"));
 }
 
-TEST_CASE("every documented level is known", "[base][log]") {
+TEST_CASE("log: every documented level is known", "[base][log]") {
   level_guard restore;
   for (const std::string_view level : {"trace", "debug", "info", "warn", "error", "off"}) {
     INFO(level);
@@ -169,7 +169,7 @@ TEST_CASE("every documented level is known", "[base][log]") {
   CHECK(spdlog::get_level() == spdlog::level::off);
 }
 
-TEST_CASE("an unknown level is refused and changes nothing", "[base][log]") {
+TEST_CASE("log: an unknown level is refused and changes nothing", "[base][log]") {
   level_guard restore;
   REQUIRE(log::set_level("debug"));
   for (const std::string_view level : {"", "loud", "INFO", "info ", "offf"}) {

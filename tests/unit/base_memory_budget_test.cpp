@@ -9,7 +9,7 @@ namespace base_memory_budget_test {
 
 using namespace troupe;
 
-TEST_CASE("A memory budget grants what is free, and its error states what is missing", "[memory]") {
+TEST_CASE("memory budget: a memory budget grants what is free, and its error states what is missing", "[memory]") {
   memory_budget budget(112);
   CHECK(budget.take(60, "a").has_value());
   CHECK(budget.has_room(38));
@@ -35,7 +35,7 @@ TEST_CASE("A memory budget grants what is free, and its error states what is mis
   CHECK_FALSE(budget.take(~std::uint64_t{0}, "e"));
 }
 
-TEST_CASE("A share of a memory budget is returned once, by its last owner", "[memory]") {
+TEST_CASE("memory budget: a share of a memory budget is returned once, by its last owner", "[memory]") {
   const auto budget = std::make_shared<memory_budget>(112);
   {
     auto first = memory_share::of(budget, 70, "a");
@@ -57,7 +57,7 @@ TEST_CASE("A share of a memory budget is returned once, by its last owner", "[me
   CHECK(memory_share::of(nullptr, ~std::uint64_t{0}, "d"));
 }
 
-TEST_CASE("Concurrent threads never take more than the memory budget", "[memory]") {
+TEST_CASE("memory budget: concurrent threads never take more than the memory budget", "[memory]") {
   const auto budget = std::make_shared<memory_budget>(1000);
   std::atomic<int> exceeded{0};
   std::vector<std::thread> threads;

@@ -42,14 +42,14 @@ std::string nasty_string(std::mt19937& random) {
 
 } // namespace
 
-TEST_CASE("a page has the bytes of its geometry", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: a page has the bytes of its geometry", "[base][namespace_spec]") {
   const auto geometry = llama().geometry;
   CHECK(geometry.first_shape().content_bytes() == 128 * 2);
   CHECK(geometry.first_shape().token_bytes() == 4 * 128 * 2 * 2);
   CHECK(geometry.page_bytes() == std::uint64_t{4} * 128 * 2 * 16 * 2 * 32);
 }
 
-TEST_CASE("the bytes of a page do not overflow 32 bits", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: the bytes of a page do not overflow 32 bits", "[base][namespace_spec]") {
   const kv_geometry huge{
       .layers = 128, .parts = 2, .heads = 128, .head_size = 256, .element_bytes = 4, .block_tokens = 256};
   CHECK(huge.first_shape().token_bytes() == 262'144);
@@ -59,7 +59,7 @@ TEST_CASE("the bytes of a page do not overflow 32 bits", "[base][namespace_spec]
   CHECK(wide.page_bytes() == 4'294'967'296ULL);
 }
 
-TEST_CASE("the identity is the same in every version", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: the identity is the same in every version", "[base][namespace_spec]") {
   CHECK(llama().identity_text() == "troupe namespace 1\n"
                                    "model=23:meta-llama/Llama-3.1-8B\n"
                                    "revision=4:main\n"
@@ -77,7 +77,7 @@ TEST_CASE("the identity is the same in every version", "[base][namespace_spec]")
   CHECK(to_string(llama().id()) == "12d96a2ca583a5f8b3bd21ec50ea3d42");
 }
 
-TEST_CASE("every field that changes pages changes the identity", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: every field that changes pages changes the identity", "[base][namespace_spec]") {
   const std::vector<std::pair<std::string, std::function<void(namespace_spec&)>>> changes{
       {"model", [](namespace_spec& x) { x.model += "-Instruct"; }},
       {"revision", [](namespace_spec& x) { x.revision = "v2"; }},
@@ -105,7 +105,7 @@ TEST_CASE("every field that changes pages changes the identity", "[base][namespa
   }
 }
 
-TEST_CASE("every field of additional layers changes the identity", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: every field of additional layers changes the identity", "[base][namespace_spec]") {
   const auto with = [](std::vector<kv_layer_group> further) {
     auto spec = llama();
     spec.geometry.further = std::move(further);
@@ -129,7 +129,7 @@ TEST_CASE("every field of additional layers changes the identity", "[base][names
       CHECK((with(a) == with(b)) == (a == b));
 }
 
-TEST_CASE("the sizes of layers of several shapes add up, in order", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: the sizes of layers of several shapes add up, in order", "[base][namespace_spec]") {
   kv_geometry geometry{2, 2, 4, 16, 2, 8};
   geometry.further = {{3, {1, 1, 132, 1}}, {1, {2, 2, 16, 4}}};
   CHECK(geometry.layer_count() == 6);
@@ -139,20 +139,20 @@ TEST_CASE("the sizes of layers of several shapes add up, in order", "[base][name
   CHECK(geometry.page_bytes() == 8 * (2 * 2 * 4 * 16 * 2 + 3 * 132 + 2 * 2 * 16 * 4));
 }
 
-TEST_CASE("the name of a namespace is not part of its identity", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: the name of a namespace is not part of its identity", "[base][namespace_spec]") {
   auto renamed = llama();
   renamed.name = "something else";
   CHECK(renamed.id() == llama().id());
 }
 
-TEST_CASE("geometries of the same page size are different namespaces", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: geometries of the same page size are different namespaces", "[base][namespace_spec]") {
   auto swapped = llama();
   std::swap(swapped.geometry.heads, swapped.geometry.parts);
   REQUIRE(swapped.geometry.page_bytes() == llama().geometry.page_bytes());
   CHECK(swapped.id() != llama().id());
 }
 
-TEST_CASE("no field value can be mistaken for another field", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: no field value can be mistaken for another field", "[base][namespace_spec]") {
   auto one = llama();
   auto other = llama();
   SECTION("characters move from one field to the next") {
@@ -179,7 +179,7 @@ TEST_CASE("no field value can be mistaken for another field", "[base][namespace_
   CHECK(one.id() != other.id());
 }
 
-TEST_CASE("identity texts are equal exactly when identities are", "[base][namespace_spec]") {
+TEST_CASE("namespace spec: identity texts are equal exactly when identities are", "[base][namespace_spec]") {
   const auto seed = GENERATE(1U, 2U, 3U, 4U);
   INFO("seed " << seed);
   std::mt19937 random(seed);

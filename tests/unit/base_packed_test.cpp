@@ -29,14 +29,14 @@ static_assert(std::has_unique_object_representations_v<slot_ref>);
 static_assert(std::has_unique_object_representations_v<page_ref>);
 static_assert(std::has_unique_object_representations_v<ticket>);
 
-TEST_CASE("an empty batch is an empty string", "[base][packed]") {
+TEST_CASE("packed: an empty batch is an empty string", "[base][packed]") {
   const packed<key_digest> none;
   CHECK(none.empty());
   CHECK(none.to_bytes().empty());
   CHECK(round_trip(none) == none);
 }
 
-TEST_CASE("a batch arrives unchanged", "[base][packed]") {
+TEST_CASE("packed: a batch arrives unchanged", "[base][packed]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -52,14 +52,14 @@ TEST_CASE("a batch arrives unchanged", "[base][packed]") {
   }
 }
 
-TEST_CASE("the bytes of a batch are its fields in order, little-endian", "[base][packed]") {
+TEST_CASE("packed: the bytes of a batch are its fields in order, little-endian", "[base][packed]") {
   const packed<slot_ref> slots(std::vector<slot_ref>{{1, 0x0a0b0c0d}});
   CHECK(slots.to_bytes() == std::string("\x01\x00\x00\x00\x0d\x0c\x0b\x0a", 8));
   const packed<key_digest> keys(std::vector<key_digest>{{0x0102030405060708ULL, 9}});
   CHECK(keys.to_bytes() == std::string("\x08\x07\x06\x05\x04\x03\x02\x01\x09\x00\x00\x00\x00\x00\x00\x00", 16));
 }
 
-TEST_CASE("a string that is not a whole number of records is refused and changes nothing", "[base][packed]") {
+TEST_CASE("packed: a string that is not a whole number of records is refused and changes nothing", "[base][packed]") {
   const packed<key_digest> before(std::vector<key_digest>{{1, 2}, {3, 4}});
   const std::string whole = before.to_bytes();
   for (std::size_t size = 0; size <= whole.size(); ++size) {
@@ -74,7 +74,7 @@ TEST_CASE("a string that is not a whole number of records is refused and changes
   }
 }
 
-TEST_CASE("reading a batch discards the previous contents", "[base][packed]") {
+TEST_CASE("packed: reading a batch discards the previous contents", "[base][packed]") {
   packed<std::uint8_t> batch(std::vector<std::uint8_t>{1, 2, 3});
   REQUIRE(batch.from_bytes("\x09"));
   CHECK(batch == packed<std::uint8_t>(std::vector<std::uint8_t>{9}));
@@ -82,7 +82,7 @@ TEST_CASE("reading a batch discards the previous contents", "[base][packed]") {
   CHECK(batch.empty());
 }
 
-TEST_CASE("any bytes of the right length can be read", "[base][packed]") {
+TEST_CASE("packed: any bytes of the right length can be read", "[base][packed]") {
   const auto seed = GENERATE(11U, 12U);
   INFO("seed " << seed);
   std::mt19937_64 random(seed);

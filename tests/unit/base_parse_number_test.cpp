@@ -5,7 +5,7 @@ namespace base_parse_number_test {
 
 using namespace troupe;
 
-TEST_CASE("A number is parsed only where it is all of the text, and fits", "[base]") {
+TEST_CASE("parse number: a number is parsed only where it is all of the text, and fits", "[base]") {
   CHECK(parse_number("0") == 0U);
   CHECK(parse_number("18446744073709551615") == std::uint64_t{0} - 1);
   CHECK(parse_number<std::uint16_t>("65535") == 65535);

@@ -60,7 +60,8 @@ private:
 
 } // namespace
 
-TEST_CASE("a watched process that is killed is reported dead, before and after it is reaped", "[process_watch]") {
+TEST_CASE("process watch: a watched process that is killed is reported dead, before and after it is reaped",
+          "[process_watch]") {
   child_process child;
   auto watch = process_watch::open(child.number());
   REQUIRE(watch);
@@ -73,7 +74,7 @@ TEST_CASE("a watched process that is killed is reported dead, before and after i
   CHECK(watch->gone());
 }
 
-TEST_CASE("a process that exits is reported dead and another one is not", "[process_watch]") {
+TEST_CASE("process watch: a process that exits is reported dead and another one is not", "[process_watch]") {
   child_process child;
   child_process other;
   auto first = watch_process(child.number());
@@ -88,7 +89,7 @@ TEST_CASE("a process that exits is reported dead and another one is not", "[proc
   CHECK_FALSE((*second)->gone());
 }
 
-TEST_CASE("watching a process that does not exist fails with the cause", "[process_watch]") {
+TEST_CASE("process watch: watching a process that does not exist fails with the cause", "[process_watch]") {
   child_process child;
   const auto number = child.number();
   child.kill();
@@ -101,13 +102,13 @@ TEST_CASE("watching a process that does not exist fails with the cause", "[proce
   }
 }
 
-TEST_CASE("a process does not watch itself", "[process_watch]") {
+TEST_CASE("process watch: a process does not watch itself", "[process_watch]") {
   const auto watch = watch_process(::getpid());
   REQUIRE(watch);
   CHECK(*watch == nullptr);
 }
 
-TEST_CASE("the process that connects is watched, whatever id it claims", "[process_watch]") {
+TEST_CASE("process watch: the process that connects is watched, whatever id it claims", "[process_watch]") {
   const scratch_directory scratch;
   auto listener = local_listener::open("actors.socket", scratch / "s");
   REQUIRE(listener);
@@ -136,7 +137,7 @@ TEST_CASE("the process that connects is watched, whatever id it claims", "[proce
   CHECK(watch->gone());
 }
 
-TEST_CASE("a descriptor that is not a connection names no process", "[process_watch]") {
+TEST_CASE("process watch: a descriptor that is not a connection names no process", "[process_watch]") {
   CHECK_FALSE(process_watch::of_peer(-1));
 }
 

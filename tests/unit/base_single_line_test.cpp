@@ -19,7 +19,7 @@ std::string single_line(std::string_view text) {
 
 } // namespace
 
-TEST_CASE("printable text stays unchanged", "[base][single_line]") {
+TEST_CASE("single line: printable text stays unchanged", "[base][single_line]") {
   for (const std::string_view text :
        {"", "peer 'cache-2' disconnected", R"(a \n that is two characters)", "größe 模型 😀"}) {
     INFO(text);
@@ -28,14 +28,14 @@ TEST_CASE("printable text stays unchanged", "[base][single_line]") {
   }
 }
 
-TEST_CASE("line ends and control characters are escaped", "[base][single_line]") {
+TEST_CASE("single line: line ends and control characters are escaped", "[base][single_line]") {
   CHECK(single_line("a\nb\r\tc") == R"(a\nb\r\tc)");
   CHECK(single_line("\x1b[2Jx\x7f") == R"(\x1b[2Jx\x7f)");
   CHECK(single_line("a\0b"s) == R"(a\x00b)");
   CHECK_FALSE(is_single_line("a\nb"));
 }
 
-TEST_CASE("control characters beyond ASCII are escaped", "[base][single_line]") {
+TEST_CASE("single line: control characters beyond ASCII are escaped", "[base][single_line]") {
   CHECK(single_line("\xc2\x9b"
                     "2J") == R"(\u{009b}2J)");         // CSI in one character
   CHECK(single_line("\xe2\x80\xa8") == R"(\u{2028})"); // a line separator
@@ -45,7 +45,7 @@ TEST_CASE("control characters beyond ASCII are escaped", "[base][single_line]") 
   CHECK(single_line("\xc2\xa0\xe2\x80\xa6") == "\xc2\xa0\xe2\x80\xa6"); // a blank and an ellipsis are harmless
 }
 
-TEST_CASE("bytes that are not UTF-8 are escaped one by one", "[base][single_line]") {
+TEST_CASE("single line: bytes that are not UTF-8 are escaped one by one", "[base][single_line]") {
   CHECK(single_line("a\xff"
                     "b") == R"(a\xffb)");
   CHECK(single_line("\xc0\xaf") == R"(\xc0\xaf)");         // overlong
@@ -54,7 +54,7 @@ TEST_CASE("bytes that are not UTF-8 are escaped one by one", "[base][single_line
   CHECK(single_line("\xf0\x9f\x98") == R"(\xf0\x9f\x98)");
 }
 
-TEST_CASE("every single byte leaves one line of printable ASCII", "[base][single_line]") {
+TEST_CASE("single line: every single byte leaves one line of printable ASCII", "[base][single_line]") {
   for (int i = 0; i < 256; ++i) {
     const auto out = single_line(std::string(1, static_cast<char>(i)));
     INFO(i << " " << out);

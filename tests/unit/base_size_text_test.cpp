@@ -7,7 +7,7 @@ namespace base_size_text_test {
 
 using namespace troupe;
 
-TEST_CASE("Byte counts are printed in the customary unit", "[base]") {
+TEST_CASE("size text: byte counts are printed in the customary unit", "[base]") {
   CHECK(size_text(0) == "0 B");
   CHECK(size_text(1023) == "1023 B");
   CHECK(size_text(1024) == "1 KiB");

@@ -36,7 +36,7 @@ int in_child(F f) {
 
 } // namespace
 
-TEST_CASE("available threads and open files are probed and released", "[base][threads]") {
+TEST_CASE("threads: available threads and open files are probed and released", "[base][threads]") {
   for (int i = 0; i < 3; ++i)
     CHECK(check_threads(8, "a test"));
   const auto open_files = [] {
@@ -48,7 +48,7 @@ TEST_CASE("available threads and open files are probed and released", "[base][th
   CHECK(open_files() == before);
 }
 
-TEST_CASE("a probe beyond the limit of open files fails with the way out", "[base][threads]") {
+TEST_CASE("threads: a probe beyond the limit of open files fails with the way out", "[base][threads]") {
   const auto code = in_child([] {
     // Whatever other tests have left open.
     ::close_range(3, ~0U, 0);
@@ -66,7 +66,7 @@ TEST_CASE("a probe beyond the limit of open files fails with the way out", "[bas
   CHECK(code == 0);
 }
 
-TEST_CASE("a started thread runs and can be joined", "[base][threads]") {
+TEST_CASE("threads: a started thread runs and can be joined", "[base][threads]") {
   bool ran = false;
   auto made = start_thread(thread_name("a test"), "a test", [&] { ran = true; });
   REQUIRE(made);
@@ -78,7 +78,7 @@ TEST_CASE("a started thread runs and can be joined", "[base][threads]") {
   CHECK(has(refused.text, "ulimit -u"));
 }
 
-TEST_CASE("an exception becomes an error that names the exhausted resource", "[base][threads]") {
+TEST_CASE("threads: an exception becomes an error that names the exhausted resource", "[base][threads]") {
   const auto threads = error_of(std::system_error(EAGAIN, std::generic_category()), "cannot start");
   CHECK(threads.code == errc::io_error);
   CHECK(has(threads.text, "cannot start: "));

@@ -21,7 +21,7 @@ std::string output_of(const std::string& command) {
 
 } // namespace
 
-TEST_CASE("Tools that the checks need are installed with --dev, so that no test is skipped", "[scripts]") {
+TEST_CASE("bootstrap: tools that the checks need are installed with --dev, so that no test is skipped", "[scripts]") {
   const auto packages = "\n" + output_of(TROUPE_SOURCE_DIR "/scripts/bootstrap --dev --list");
   for (const auto* name : {"clang-format-14", "clang-tidy-14", "python3-requests", "curl", "valgrind"}) {
     INFO(name);

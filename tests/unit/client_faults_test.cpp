@@ -91,7 +91,7 @@ const std::vector<std::string> a_key{"a"};
 
 } // namespace
 
-TEST_CASE("A request to a server that does not answer times out", "[client]") {
+TEST_CASE("http client faults: a request to a server that does not answer times out", "[client]") {
   scripted_server server({response::json(yes)});
   server.hold();
   auto options = client_options(server.port());
@@ -109,7 +109,7 @@ TEST_CASE("A request to a server that does not answer times out", "[client]") {
   CHECK(server.wait_for_requests(3).size() == 3);
 }
 
-TEST_CASE("A request to a server that accepts and then stays silent times out", "[client]") {
+TEST_CASE("http client faults: a request to a server that accepts and then stays silent times out", "[client]") {
   const rude_server server("");
   auto options = client_options(server.port());
   options.answer_time = std::chrono::milliseconds{30};
@@ -120,7 +120,7 @@ TEST_CASE("A request to a server that accepts and then stays silent times out", 
   CHECK(code_of(make_client(options)->batch_key_exists(a_key)) == errc::timeout);
 }
 
-TEST_CASE("A truncated response is an error", "[client]") {
+TEST_CASE("http client faults: a truncated response is an error", "[client]") {
   for (const auto* half : {"HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{\"exists\":[true]",
                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n11\r\n{\"exists\":[true]}\r\n",
                            "something else\r\n\r\n"}) {
@@ -131,7 +131,7 @@ TEST_CASE("A truncated response is an error", "[client]") {
   }
 }
 
-TEST_CASE("The client reconnects to a server that closes after each response", "[client]") {
+TEST_CASE("http client faults: the client reconnects to a server that closes after each response", "[client]") {
   const rude_server server("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 17\r\n\r\n" + yes);
   const auto client = make_client(client_options(server.port()));
   for (int i = 1; i <= 3; ++i) {
@@ -141,7 +141,7 @@ TEST_CASE("The client reconnects to a server that closes after each response", "
   }
 }
 
-TEST_CASE("Bytes after a response are not taken for the next one", "[client]") {
+TEST_CASE("http client faults: bytes after a response are not taken for the next one", "[client]") {
   const rude_server server("HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n" + yes +
                            "HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{\"exists\":[false]}");
   const auto client = make_client(client_options(server.port()));
@@ -149,7 +149,7 @@ TEST_CASE("Bytes after a response are not taken for the next one", "[client]") {
     CHECK(client->batch_key_exists(a_key).value() == std::vector<bool>{true});
 }
 
-TEST_CASE("A restarted server is found again at once", "[client]") {
+TEST_CASE("http client faults: a restarted server is found again at once", "[client]") {
   scripted_server server({response::json(yes)});
   const auto waited = std::make_shared<pauses>();
   const auto client = make_client(client_options(server.port(), waited));
@@ -164,7 +164,7 @@ TEST_CASE("A restarted server is found again at once", "[client]") {
   CHECK(server.requests().size() == 4);
 }
 
-TEST_CASE("A call waits for a free connection and then reports that none was free", "[client]") {
+TEST_CASE("http client faults: a call waits for a free connection and then reports that none was free", "[client]") {
   scripted_server server({response::json(yes)});
   server.hold();
   auto options = client_options(server.port());
@@ -180,7 +180,7 @@ TEST_CASE("A call waits for a free connection and then reports that none was fre
   first.join();
 }
 
-TEST_CASE("Connections that were idle for long are not reused", "[client]") {
+TEST_CASE("http client faults: connections that were idle for long are not reused", "[client]") {
   scripted_server server({response::json(yes)});
   auto options = client_options(server.port());
   options.max_idle_time = duration::zero();
@@ -190,7 +190,7 @@ TEST_CASE("Connections that were idle for long are not reused", "[client]") {
   CHECK(server.connections_made() == 2);
 }
 
-TEST_CASE("With TLS both sides verify the certificate of the other", "[client]") {
+TEST_CASE("http client faults: with TLS both sides verify the certificate of the other", "[client]") {
   if (!http::knows_localhost()) {
     WARN("skipped: this machine has no name \"localhost\"");
     return;

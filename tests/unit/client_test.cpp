@@ -24,7 +24,7 @@ response with_status(int code) {
 
 } // namespace
 
-TEST_CASE("URLs are parsed, or refused with the cause", "[client]") {
+TEST_CASE("http client: URLs are parsed, or refused with the cause", "[client]") {
   const auto read = [](const char* url) {
     const auto x = client_detail::parse_url(url);
     return x ? (x->tls ? "tls " : "") + x->host + " " + x->port + " " + x->authority + " " + x->prefix : x.error().text;
@@ -47,7 +47,7 @@ TEST_CASE("URLs are parsed, or refused with the cause", "[client]") {
   }
 }
 
-TEST_CASE("Invalid options are refused", "[client]") {
+TEST_CASE("http client: invalid options are refused", "[client]") {
   auto options = client_options(1);
   options.url = "host";
   CHECK(code_of(metadata_client::make(options)) == errc::invalid_argument);
@@ -64,7 +64,7 @@ TEST_CASE("Invalid options are refused", "[client]") {
   CHECK(text_of(metadata_client::make(options)).find("/nowhere") != std::string::npos);
 }
 
-TEST_CASE("The client sends and reads the protocol", "[client]") {
+TEST_CASE("http client: the client sends and reads the protocol", "[client]") {
   scripted_server server({response::json(R"({"message":"ok"})"), response::json(R"({"message":"ok"})"),
                           response::json(R"({"rank":3,"results":[["a",7],["b\"ü",-1]]})"), response::no_content(),
                           response::no_content(), response::json(yes_no),
@@ -107,7 +107,7 @@ TEST_CASE("The client sends and reads the protocol", "[client]") {
   CHECK(client->idle_connections() == 1);
 }
 
-TEST_CASE("A path in the URL is a prefix of all request paths", "[client]") {
+TEST_CASE("http client: a path in the URL is a prefix of all request paths", "[client]") {
   scripted_server server({response::json(yes_no)});
   auto options = client_options(server.port());
   options.url += "/in/front/";
@@ -115,13 +115,13 @@ TEST_CASE("A path in the URL is a prefix of all request paths", "[client]") {
   CHECK(server.requests().at(0).target == "/in/front/keys/batch_exists");
 }
 
-TEST_CASE("No request is sent where there is nothing to confirm", "[client]") {
+TEST_CASE("http client: no request is sent where there is nothing to confirm", "[client]") {
   scripted_server server({response::no_content()});
   CHECK(make_client(client_options(server.port()))->confirm_write_for_keys(0, {}));
   CHECK(server.requests().empty());
 }
 
-TEST_CASE("Invalid responses are errors, not results", "[client]") {
+TEST_CASE("http client: invalid responses are errors, not results", "[client]") {
   const std::vector<metadata_client::key_and_prefix> wanted{{"a"}, {"b"}};
   for (const auto* body :
        {"", "no JSON", "[]", "{}", R"({"results":{}})", R"({"results":[]})", R"({"results":[["a",1]]})",
@@ -145,7 +145,7 @@ TEST_CASE("Invalid responses are errors, not results", "[client]") {
   }
 }
 
-TEST_CASE("Requests are retried after 5xx with growing pauses", "[client]") {
+TEST_CASE("http client: requests are retried after 5xx with growing pauses", "[client]") {
   scripted_server server({with_status(500), with_status(503), with_status(504), response::json(yes_no)});
   const auto waited = std::make_shared<pauses>();
   CHECK(make_client(client_options(server.port(), waited))->batch_key_exists(two_keys));
@@ -159,7 +159,7 @@ TEST_CASE("Requests are retried after 5xx with growing pauses", "[client]") {
   }
 }
 
-TEST_CASE("Retries end, and the error says why", "[client]") {
+TEST_CASE("http client: retries end, and the error says why", "[client]") {
   scripted_server server({with_status(503)});
   const auto waited = std::make_shared<pauses>();
   auto options = client_options(server.port(), waited);
@@ -176,7 +176,7 @@ TEST_CASE("Retries end, and the error says why", "[client]") {
   CHECK_FALSE((waited->all[3] == waited->all[4] && waited->all[4] == waited->all[5]));
 }
 
-TEST_CASE("Client errors are not retried", "[client]") {
+TEST_CASE("http client: client errors are not retried", "[client]") {
   const std::vector<std::pair<int, errc>> codes{
       {400, errc::invalid_argument}, {401, errc::not_owner},         {403, errc::not_owner},
       {404, errc::not_found},        {409, errc::identity_mismatch}, {413, errc::limit_exceeded},
@@ -191,7 +191,7 @@ TEST_CASE("Client errors are not retried", "[client]") {
   }
 }
 
-TEST_CASE("Releases are not repeated and confirmations are", "[client]") {
+TEST_CASE("http client: releases are not repeated and confirmations are", "[client]") {
   scripted_server server({with_status(503), response::no_content(), with_status(503), response::no_content()});
   const auto client = make_client(client_options(server.port()));
   const auto failed = client->confirm_write_for_keys(0, std::vector<metadata_client::key_and_page>{{"a", 1}},
@@ -206,7 +206,7 @@ TEST_CASE("Releases are not repeated and confirmations are", "[client]") {
   CHECK(server.requests().size() == 4);
 }
 
-TEST_CASE("An unreachable server is retried, even for requests that are not repeated", "[client]") {
+TEST_CASE("http client: an unreachable server is retried, even for requests that are not repeated", "[client]") {
   const auto waited = std::make_shared<pauses>();
   const auto client = make_client(client_options(closed_port(), waited));
   CHECK(code_of(client->batch_key_exists(two_keys)) == errc::unreachable);
@@ -216,7 +216,7 @@ TEST_CASE("An unreachable server is retried, even for requests that are not repe
   CHECK(waited->all.size() == 6);
 }
 
-TEST_CASE("The number of open connections is bounded for any number of threads", "[client]") {
+TEST_CASE("http client: the number of open connections is bounded for any number of threads", "[client]") {
   scripted_server server({response::json(yes_no)});
   auto options = client_options(server.port());
   options.connections = 3;
@@ -236,7 +236,7 @@ TEST_CASE("The number of open connections is bounded for any number of threads",
   CHECK(server.connections_made() <= 3);
 }
 
-TEST_CASE("The client sends its token", "[client]") {
+TEST_CASE("http client: the client sends its token", "[client]") {
   const http::scratch_directory directory;
   auto config = http::test_config();
   config.tokens_file = directory.write("tokens", "read read-token-0123456789\n");
@@ -247,7 +247,7 @@ TEST_CASE("The client sends its token", "[client]") {
   CHECK(make_client(options)->batch_key_exists(two_keys));
 }
 
-TEST_CASE("A response beyond the size limit is refused", "[client]") {
+TEST_CASE("http client: a response beyond the size limit is refused", "[client]") {
   scripted_server server({response::json(yes_no)});
   auto options = client_options(server.port());
   options.max_answer_bytes = yes_no.size() - 1;

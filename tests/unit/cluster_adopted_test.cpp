@@ -104,7 +104,7 @@ std::vector<key_digest> keys(std::uint64_t from, std::uint64_t count) {
 
 } // namespace
 
-TEST_CASE("The index of a dead node lists the keys it has of all ranks and where they are stored",
+TEST_CASE("adopted directories: the index of a dead node lists the keys it has of all ranks and where they are stored",
           "[cluster][adopted]") {
   dead_node node(20, 5);
   const auto index = node.read();
@@ -127,7 +127,8 @@ TEST_CASE("The index of a dead node lists the keys it has of all ranks and where
   CHECK(index->rank(ns, 2) == nullptr);
 }
 
-TEST_CASE("Slab files of a dead node are found two levels below its directory, and no deeper", "[cluster][adopted]") {
+TEST_CASE("adopted directories: slab files of a dead node are found two levels below its directory, and no deeper",
+          "[cluster][adopted]") {
   dead_node node(3);
   fs::create_directories(node.data / "disks/third/below");
   fs::rename(node.data / "a.rank-0.slab", node.data / "disks/third/a.rank-0.slab");
@@ -140,7 +141,8 @@ TEST_CASE("Slab files of a dead node are found two levels below its directory, a
   }
 }
 
-TEST_CASE("Records that the dead node would reject at startup are not adopted", "[cluster][adopted]") {
+TEST_CASE("adopted directories: records that the dead node would reject at startup are not adopted",
+          "[cluster][adopted]") {
   dead_node node(3);
   SECTION("pages of another file, or without a slot") {
     auto strange = node.page(7, 0);
@@ -167,7 +169,7 @@ TEST_CASE("Records that the dead node would reject at startup are not adopted", 
   }
 }
 
-TEST_CASE("An index that exceeds available memory is not read", "[cluster][adopted][memory]") {
+TEST_CASE("adopted directories: an index that exceeds available memory is not read", "[cluster][adopted][memory]") {
   dead_node node(3);
   node.die();
   const auto little = std::make_shared<memory_budget>(1000);
@@ -183,7 +185,7 @@ TEST_CASE("An index that exceeds available memory is not read", "[cluster][adopt
   CHECK(enough->used() == 0);
 }
 
-TEST_CASE("All memory for reading an index is reserved first", "[cluster][adopted][memory]") {
+TEST_CASE("adopted directories: all memory for reading an index is reserved first", "[cluster][adopted][memory]") {
   constexpr std::uint64_t keys = 10'000;
   dead_node node(keys, 0, 16'384);
   node.die();
@@ -200,7 +202,7 @@ TEST_CASE("All memory for reading an index is reserved first", "[cluster][adopte
   CHECK(read(3 * in_the_end));
 }
 
-TEST_CASE("Reading an index stops when its reader is destroyed", "[cluster][adopted]") {
+TEST_CASE("adopted directories: reading an index stops when its reader is destroyed", "[cluster][adopted]") {
   dead_node node(3);
   node.die();
   const auto left = adopted_index::read(node.data, node.scratch.path(), nullptr, [] { return true; });
@@ -208,7 +210,8 @@ TEST_CASE("Reading an index stops when its reader is destroyed", "[cluster][adop
   CHECK(left.error().code == errc::shutting_down);
 }
 
-TEST_CASE("Open files of dead nodes are bounded and closed when their index is dropped", "[cluster][adopted][memory]") {
+TEST_CASE("adopted directories: open files of dead nodes are bounded and closed when their index is dropped",
+          "[cluster][adopted][memory]") {
   dead_node node(4);
   for (rank_number rank = 0; rank < 2; ++rank)
     node.write(0, rank, std::byte{1});
@@ -246,7 +249,8 @@ TEST_CASE("Open files of dead nodes are bounded and closed when their index is d
   CHECK(open_in_the_end(0) == 0);
 }
 
-TEST_CASE("The last user of an adopted index releases its memory and closes its file", "[cluster][adopted][memory]") {
+TEST_CASE("adopted directories: the last user of an adopted index releases its memory and closes its file",
+          "[cluster][adopted][memory]") {
   dead_node node(4);
   node.write(0, 0, std::byte{1});
   const auto index = node.read();
@@ -275,7 +279,8 @@ TEST_CASE("The last user of an adopted index releases its memory and closes its 
   CHECK(left.get_future().get() == 0);
 }
 
-TEST_CASE("Pages of a dead node are read if they verify, and other blocks stay unchanged", "[cluster][adopted]") {
+TEST_CASE("adopted directories: pages of a dead node are read if they verify, and other blocks stay unchanged",
+          "[cluster][adopted]") {
   dead_node node(4);
   for (std::uint64_t n = 0; n < 3; ++n)
     node.write(n, 1, static_cast<std::byte>(n + 1));
@@ -315,7 +320,7 @@ TEST_CASE("Pages of a dead node are read if they verify, and other blocks stay u
   }
 }
 
-TEST_CASE("Two nodes take over a dead directory: one gets the claim, both read, and the owner gets it back",
+TEST_CASE("adopted directories: of two nodes one gets the claim, both read, and the owner gets it back",
           "[cluster][adopted][claims]") {
   dead_node node(6);
   node.die();
@@ -351,7 +356,7 @@ TEST_CASE("Two nodes take over a dead directory: one gets the claim, both read, 
   CHECK(eventually([&] { return a.claims_lost() + b.claims_lost() >= 1; }));
 }
 
-TEST_CASE("A removed directory is no longer watched, and is watched again when it returns",
+TEST_CASE("adopted directories: a removed directory is no longer watched, and is watched again when it returns",
           "[cluster][adopted][claims]") {
   scratch_directory scratch;
   const auto claim = [&] {

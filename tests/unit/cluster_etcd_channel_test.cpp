@@ -232,14 +232,14 @@ TEST_CASE("etcd over TLS: a member with a refused certificate is skipped for the
   CHECK(stranger.came == 0);
 }
 
-TEST_CASE("A response of etcd keeps its status", "[cluster][etcd]") {
+TEST_CASE("etcd over TLS: a response of etcd keeps its status", "[cluster][etcd]") {
   stand_in etcd;
   asker one({{"127.0.0.1", etcd.running->port()}}, {});
   CHECK(one.ask()->status == 200);
   CHECK(one.ask({}, "/v3/kv/none")->status == 404);
 }
 
-TEST_CASE("A login at etcd reads the password file each time", "[cluster][etcd]") {
+TEST_CASE("etcd over TLS: a login at etcd reads the password file each time", "[cluster][etcd]") {
   const scratch_directory directory;
   stand_in etcd;
   config::etcd_config config;

@@ -137,7 +137,7 @@ struct listed {
       if (x->path == "/v3/kv/put" && !watches.empty())
         rules.on_watch(watches.back().number, etcd.last_line, now);
     }
-    FAIL("it never comes to rest");
+    FAIL("it never becomes quiet");
   }
   void look() {
     for (auto& x : effects.take<etcd_watch>())
@@ -565,7 +565,7 @@ TEST_CASE("etcd: requests and responses match the format of etcd", "[cluster][et
     CHECK_FALSE(is_listed_address(bad));
 }
 
-TEST_CASE("The corpus of etcd responses is read as before, and damaged ones are valid or refused",
+TEST_CASE("etcd: the corpus of etcd responses is read as before, and damaged ones are valid or refused",
           "[cluster][etcd][fuzz]") {
   const std::map<std::string, int> accepted{{"grant", 3},   {"put", 2},      {"range", 2},     {"keep-alive", 2},
                                             {"over", 2},    {"watch", 1},    {"refused", 1},   {"compacted", 1},

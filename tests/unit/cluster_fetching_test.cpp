@@ -73,7 +73,7 @@ struct harness {
 
 } // namespace
 
-TEST_CASE("a dead node is fetched from only where no live node has as much", "[cluster]") {
+TEST_CASE("fetching: a dead node is fetched from only where no live node has as much", "[cluster]") {
   harness d({0, 1, 900});
   auto how = d.options();
   how.first_dead = 900;
@@ -427,7 +427,7 @@ TEST_CASE("fetching: a peer that dies in the middle leaves the pages that arrive
   CHECK(x.take<fetch_move>().empty()); // no block is free
   x.state.on_moved(load.call, harness::all_of(load.work), {}, t0);
   const auto next = x.one<fetch_move>();
-  x.state.on_moved(next.call, fail(errc::unreachable, "the node is gone"), {}, t0);
+  x.state.on_moved(next.call, fail(errc::unreachable, "the node has ended"), {}, t0);
   CHECK(x.one<fetch_answer>().keys == 4);
   CHECK(x.state.rounds() == 0);
   x.state.wanted_prefix(wanted(4, 50), t0);

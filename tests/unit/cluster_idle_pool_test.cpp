@@ -10,7 +10,7 @@ using namespace troupe;
 using namespace troupe::cluster;
 using namespace std::chrono_literals;
 
-TEST_CASE("the most recently returned object is taken first", "[cluster][idle_pool]") {
+TEST_CASE("idle pool: the most recently returned object is taken first", "[cluster][idle_pool]") {
   idle_pool<int> pool(2, 10s);
   const timestamp start{};
   CHECK(pool.take() == std::nullopt);
@@ -21,7 +21,7 @@ TEST_CASE("the most recently returned object is taken first", "[cluster][idle_po
   CHECK(pool.take() == std::nullopt);
 }
 
-TEST_CASE("idle objects beyond the limit are destroyed in time", "[cluster][idle_pool]") {
+TEST_CASE("idle pool: idle objects beyond the limit are destroyed in time", "[cluster][idle_pool]") {
   idle_pool<int> pool(2, 10s);
   const timestamp start{};
   for (int i = 0; i < 5; ++i)
@@ -35,7 +35,7 @@ TEST_CASE("idle objects beyond the limit are destroyed in time", "[cluster][idle
   CHECK(pool.size() == 2);
 }
 
-TEST_CASE("objects that were taken meanwhile are not destroyed", "[cluster][idle_pool]") {
+TEST_CASE("idle pool: objects that were taken meanwhile are not destroyed", "[cluster][idle_pool]") {
   idle_pool<int> pool(1, 10s);
   const timestamp start{};
   pool.put(1, start);

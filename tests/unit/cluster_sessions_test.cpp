@@ -298,7 +298,7 @@ TEST_CASE("peer sessions: a client that was disconnected is opened again with it
   CHECK(x.follow() == names{"tie to there"});
 }
 
-TEST_CASE("A namespace of a dead node is opened here without any peer", "[cluster][adopted]") {
+TEST_CASE("peer sessions: a namespace of a dead node is opened here without any peer", "[cluster][adopted]") {
   connected_node x;
   CHECK(x.follow().empty());
   x.rules.follow(x.here, x.peers, x.pages, x.now, {test_namespace, other_namespace});

@@ -142,7 +142,7 @@ void make_decodable(bytes& page, std::uint64_t payload_bytes, std::mt19937_64& r
 
 } // namespace
 
-TEST_CASE("Codec: an encoded payload is 0.767 of the payload, whatever is in it", "[codec]") {
+TEST_CASE("codec: an encoded payload is 0.767 of the payload, whatever is in it", "[codec]") {
   CHECK(encoded_bytes(2U << 20U).value() == 1'608'768);
   CHECK(encoded_bytes(2U << 20U).value() <= 393 * 4096);
   CHECK(encoded_bytes(256U << 10U).value() == 201'152);
@@ -161,7 +161,7 @@ TEST_CASE("Codec: an encoded payload is 0.767 of the payload, whatever is in it"
   }
 }
 
-TEST_CASE("Codec: every kind of values comes back bit by bit, from every implementation", "[codec]") {
+TEST_CASE("codec: every kind of values comes back bit by bit, from every implementation", "[codec]") {
   const auto seed = GENERATE(1U, 2U);
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -173,7 +173,7 @@ TEST_CASE("Codec: every kind of values comes back bit by bit, from every impleme
   }
 }
 
-TEST_CASE("Codec: payloads of any length come back, at any address", "[codec]") {
+TEST_CASE("codec: payloads of any length come back, at any address", "[codec]") {
   const auto seed = GENERATE(3U, 4U, 5U);
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -187,7 +187,7 @@ TEST_CASE("Codec: payloads of any length come back, at any address", "[codec]") 
   }
 }
 
-TEST_CASE("Codec: all values of BF16 come back", "[codec]") {
+TEST_CASE("codec: all values of BF16 come back", "[codec]") {
   // Each tile has the 1024 elements of four exponents of one sign, so all patterns are in some tile.
   bytes payload(65'536 * 2);
   for (std::uint32_t i = 0; i < 65'536; ++i) {
@@ -203,7 +203,7 @@ TEST_CASE("Codec: all values of BF16 come back", "[codec]") {
   CHECK(encoded(payload).empty());
 }
 
-TEST_CASE("Codec: the format does not change", "[codec]") {
+TEST_CASE("codec: the format does not change", "[codec]") {
   bytes payload(9 * tile_bytes + 6);
   for (std::uint32_t i = 0; i < payload.size() / 2; ++i) {
     const auto x = i * 2'654'435'761U >> 8U;
@@ -220,7 +220,7 @@ TEST_CASE("Codec: the format does not change", "[codec]") {
   check_all(payload);
 }
 
-TEST_CASE("Codec: nothing that a buffer held before remains in an encoded page", "[codec]") {
+TEST_CASE("codec: nothing that a buffer held before remains in an encoded page", "[codec]") {
   std::mt19937_64 random{6};
   const auto payload = make_values(value_kind::spread_1, 5 * tile_elements + 10, random);
   const auto expected = encoded(payload);
@@ -235,7 +235,7 @@ TEST_CASE("Codec: nothing that a buffer held before remains in an encoded page",
   CHECK(std::all_of(expected.begin() + unused, expected.end(), [](std::byte x) { return x == std::byte{0}; }));
 }
 
-TEST_CASE("Codec: a page fits as long as its list of escapes has room", "[codec]") {
+TEST_CASE("codec: a page fits as long as its list of escapes has room", "[codec]") {
   constexpr std::size_t tiles = 8;
   constexpr std::size_t room = tiles * escapes_per_tile;
   bytes full;
@@ -260,7 +260,7 @@ TEST_CASE("Codec: a page fits as long as its list of escapes has room", "[codec]
   check_all(one_more);
 }
 
-TEST_CASE("Codec: a tile has at most 128 escapes", "[codec]") {
+TEST_CASE("codec: a tile has at most 128 escapes", "[codec]") {
   for (const std::size_t escapes : {8U, 9U, 127U, 128U, 129U, 511U, 512U}) {
     INFO(escapes);
     for (const std::size_t from : {std::size_t{0}, std::size_t{500}, tile_elements - escapes}) {
@@ -271,7 +271,7 @@ TEST_CASE("Codec: a tile has at most 128 escapes", "[codec]") {
   }
 }
 
-TEST_CASE("Codec: the base is the best of those that are tried", "[codec]") {
+TEST_CASE("codec: the base is the best of those that are tried", "[codec]") {
   const auto seed = GENERATE(7U, 8U, 9U);
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -308,7 +308,7 @@ TEST_CASE("Codec: the base is the best of those that are tried", "[codec]") {
   }
 }
 
-TEST_CASE("Codec: the base is chosen by the format's rules", "[codec]") {
+TEST_CASE("codec: the base is chosen by the format's rules", "[codec]") {
   using counted = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
   const auto choose = [](const counted& exponents) {
     // One tile of the kind; the others are zero and leave it the room of the list.
@@ -359,7 +359,7 @@ TEST_CASE("Codec: the base is chosen by the format's rules", "[codec]") {
   CHECK(choose({{255, 1}, {254, 1}, {0, 1022}}) == is(255, true, 0));
 }
 
-TEST_CASE("Codec: every damaged bit of a header is found", "[codec]") {
+TEST_CASE("codec: every damaged bit of a header is found", "[codec]") {
   std::mt19937_64 random{10};
   const auto payload = make_values(value_kind::spread_2, 6 * tile_elements, random);
   const auto page = encoded(payload);
@@ -384,7 +384,7 @@ TEST_CASE("Codec: every damaged bit of a header is found", "[codec]") {
   CHECK(text_of(other).find("has 12280 bytes, and the expected one 12288") != std::string::npos);
 }
 
-TEST_CASE("Codec: records that no encoder wrote are refused", "[codec]") {
+TEST_CASE("codec: records that no encoder wrote are refused", "[codec]") {
   const auto payload = with_escapes(8 * tile_elements, 100, 3 * tile_elements);
   const auto page = encoded(payload);
   REQUIRE(decodes(page, payload.size()));
@@ -437,7 +437,7 @@ TEST_CASE("Codec: records that no encoder wrote are refused", "[codec]") {
   CHECK_FALSE(decodes(changed, payload.size()));
 }
 
-TEST_CASE("Codec: a page with more escapes than its list has room for is refused", "[codec]") {
+TEST_CASE("codec: a page with more escapes than its list has room for is refused", "[codec]") {
   constexpr std::size_t payload_bytes = 8 * tile_bytes;
   const auto layout = layout_of(payload_bytes);
   for (const std::uint32_t escapes : {20U, escapes_per_tile, escapes_per_tile + 1, 100U}) {
@@ -456,7 +456,7 @@ TEST_CASE("Codec: a page with more escapes than its list has room for is refused
   }
 }
 
-TEST_CASE("Codec: any bytes are decoded within bounds, and by all implementations alike", "[codec]") {
+TEST_CASE("codec: any bytes are decoded within bounds, and by all implementations alike", "[codec]") {
   const auto seed = GENERATE(11U, 12U, 13U, 14U);
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -482,7 +482,7 @@ TEST_CASE("Codec: any bytes are decoded within bounds, and by all implementation
   CHECK(sound > 20);
 }
 
-TEST_CASE("Codec: calls with the wrong lengths are refused", "[codec]") {
+TEST_CASE("codec: calls with the wrong lengths are refused", "[codec]") {
   bytes payload(2 * tile_bytes);
   bytes page(encoded_bytes(payload.size()).value());
   const auto code_of = [](const auto& done) { return done ? errc::ok : done.error().code; };

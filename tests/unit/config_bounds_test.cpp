@@ -165,7 +165,7 @@ bool out_of_bounds(const std::string& path, const std::string& value) {
 
 } // namespace
 
-TEST_CASE("Every bound is where the schema states it", "[config]") {
+TEST_CASE("config bounds: every bound is where the schema states it", "[config]") {
   for (const auto& b : all_bounds) {
     const auto path = concrete(b.path);
     INFO(path);
@@ -182,7 +182,7 @@ TEST_CASE("Every bound is where the schema states it", "[config]") {
   }
 }
 
-TEST_CASE("Every key with bounds has a test of its bounds", "[config]") {
+TEST_CASE("config bounds: every key with bounds has a test of its bounds", "[config]") {
   std::set<std::string> tested;
   for (const auto& b : all_bounds)
     tested.insert(b.path);

@@ -25,7 +25,7 @@ std::string line_of_key(const std::string& text, const std::string& key) {
 
 } // namespace
 
-TEST_CASE("A node without a config takes a quarter of the memory", "[config]") {
+TEST_CASE("config default node: a node without a config takes a quarter of the memory", "[config]") {
   CHECK(memory_for_pages(16 * gibibyte) == 4 * gibibyte);
   CHECK(memory_for_pages(16 * gibibyte + 200 * mebibyte) == 4 * gibibyte);
   CHECK(memory_for_pages(100 * mebibyte) == 64 * mebibyte);
@@ -33,7 +33,7 @@ TEST_CASE("A node without a config takes a quarter of the memory", "[config]") {
   CHECK(memory_for_pages(0) == memory_config{}.bytes);
 }
 
-TEST_CASE("A node without a config is valid, memory only and local to this host", "[config]") {
+TEST_CASE("config default node: a node without a config is valid, memory only and local to this host", "[config]") {
   for (const auto available : {std::uint64_t{0}, 3 * gibibyte, 2 * tebibyte}) {
     const auto x = default_node(available);
     for (const auto& wrong : validate(x))
@@ -48,7 +48,7 @@ TEST_CASE("A node without a config is valid, memory only and local to this host"
   }
 }
 
-TEST_CASE("A config with comments reads back unchanged", "[config]") {
+TEST_CASE("config default node: a config with comments reads back unchanged", "[config]") {
   auto config = default_node(3 * gibibyte);
   config.node_name = "a-name";
   SECTION("with the commonly changed keys") {
@@ -83,7 +83,7 @@ TEST_CASE("A config with comments reads back unchanged", "[config]") {
   }
 }
 
-TEST_CASE("A config that is printed has no salts", "[config]") {
+TEST_CASE("config default node: a config that is printed has no salts", "[config]") {
   auto config = default_node(0);
   namespace_spec ns;
   ns.name = "one";

@@ -26,7 +26,7 @@ std::string read_source(const std::filesystem::path& file) {
 
 } // namespace
 
-TEST_CASE("The documentation lists every key with its text", "[config]") {
+TEST_CASE("config documentation: the documentation lists every key with its text", "[config]") {
   const auto text = read_source("docs/configuration.md");
   if (text.empty())
     return;
@@ -42,7 +42,7 @@ TEST_CASE("The documentation lists every key with its text", "[config]") {
   CHECK(rows == keys.size());
 }
 
-TEST_CASE("The documentation has a section for each group with its description", "[config]") {
+TEST_CASE("config documentation: the documentation has a section for each group with its description", "[config]") {
   const auto text = read_source("docs/configuration.md");
   if (text.empty())
     return;
@@ -54,7 +54,7 @@ TEST_CASE("The documentation has a section for each group with its description",
   }
 }
 
-TEST_CASE("Every key is read by the code", "[config]") {
+TEST_CASE("config documentation: every key is read by the code", "[config]") {
   if (read_source("CMakeLists.txt").empty())
     return;
   std::string code;
@@ -71,7 +71,7 @@ TEST_CASE("Every key is read by the code", "[config]") {
   }
 }
 
-TEST_CASE("The config in the package loads", "[config]") {
+TEST_CASE("config documentation: the config in the package loads", "[config]") {
   const auto text = read_source("configs/single-node.json");
   if (text.empty())
     return;

@@ -23,7 +23,8 @@ page_room room_with(const std::string& slab_bytes, overrides more = {}) {
 
 } // namespace
 
-TEST_CASE("Memory that a process can never have is an error that states what would fit", "[config][memory]") {
+TEST_CASE("config memory rules: memory that a process can never have is an error that states what would fit",
+          "[config][memory]") {
   const auto config = good(small_config, {"memory.bytes=1 GiB"});
   CHECK_FALSE(fault_of_memory(config, bound_of(gibibyte + memory_of_idle_node)));
   CHECK_FALSE(fault_of_memory(config, bound_of(0))); // the bound is unknown
@@ -38,7 +39,7 @@ TEST_CASE("Memory that a process can never have is an error that states what wou
   CHECK(fault_of_memory(config, bound_of(mebibyte))); // not even without pages
 }
 
-TEST_CASE("Slots of all ranks are counted, and a rank without a slab counts the slots that fit into memory",
+TEST_CASE("config memory rules: slots of all ranks are counted, without a slab, those that fit into memory",
           "[config][memory]") {
   const auto config = good(small_config);
   const auto page = config.namespaces[0].geometry.page_bytes();
@@ -48,7 +49,7 @@ TEST_CASE("Slots of all ranks are counted, and a rank without a slab counts the 
   CHECK(slots_of_config(memory_only) > 2 * slab_slots(64 * mebibyte, page) - 2);
 }
 
-TEST_CASE("A warning is given for memory beyond all slots of the disk", "[config][memory]") {
+TEST_CASE("config memory rules: a warning is given for memory beyond all slots of the disk", "[config][memory]") {
   // Two slabs of 4 GiB, less what does not make a whole slot.
   const auto room = room_with("4 GiB", {"memory.bytes=40 GiB"});
   CHECK(room.slab_bytes <= 8 * gibibyte);
@@ -61,7 +62,8 @@ TEST_CASE("A warning is given for memory beyond all slots of the disk", "[config
   CHECK(room_for_pages(good(small_config, in_memory)).unusable_bytes() == 0);
 }
 
-TEST_CASE("Memory beyond the disk is used unless every page has to be on the disk", "[config][memory]") {
+TEST_CASE("config memory rules: memory beyond the disk is used unless every page has to be on the disk",
+          "[config][memory]") {
   for (const auto* durability : {"relaxed", "none"}) {
     const overrides wanted{"memory.bytes=40 GiB", std::string("registry.durability=") + durability};
     CHECK(room_for_pages(good(small_config, wanted)).unusable_bytes() == 0);
@@ -73,7 +75,8 @@ TEST_CASE("Memory beyond the disk is used unless every page has to be on the dis
   CHECK(contains(notice->text, "or set memory.beyond_disk to true"));
 }
 
-TEST_CASE("Slots for client-created namespaces count with the disk space for them", "[config][memory]") {
+TEST_CASE("config memory rules: slots for client-created namespaces count with the disk space for them",
+          "[config][memory]") {
   const overrides made{"memory.bytes=40 GiB", "storage.disk_bytes=8 GiB"};
   const auto both = room_with("4 GiB", made);
   CHECK(both.usable_bytes() == both.slab_bytes + 8 * gibibyte);
@@ -88,8 +91,9 @@ TEST_CASE("Slots for client-created namespaces count with the disk space for the
   CHECK_FALSE(notice_of_unusable_memory(alone));
 }
 
-TEST_CASE("A limit for one client beyond a quarter of the memory is reported, unless it is the default",
-          "[config][memory]") {
+TEST_CASE(
+    "config memory rules: a limit for one client beyond a quarter of the memory is reported, unless it is the default",
+    "[config][memory]") {
   const auto notice = [](const overrides& wanted) { return notice_of_client_bytes(good(small_config, wanted)); };
   CHECK_FALSE(notice({"memory.bytes=8 GiB", "memory.client_bytes=2 GiB"}));
   CHECK_FALSE(notice({"memory.bytes=64 MiB", "memory.client_bytes=1 GiB"}));
@@ -99,7 +103,7 @@ TEST_CASE("A limit for one client beyond a quarter of the memory is reported, un
   CHECK(contains(found->text, "1 GiB"));
 }
 
-TEST_CASE("Unusable memory is reported where it exceeds a tenth", "[config][memory]") {
+TEST_CASE("config memory rules: unusable memory is reported where it exceeds a tenth", "[config][memory]") {
   CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"registry.durability=strict", "memory.bytes=4 MiB"})));
   CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"registry.durability=strict", "memory.bytes=12 MiB"})));
   const auto notice =

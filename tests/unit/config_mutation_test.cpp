@@ -121,7 +121,7 @@ std::string mutate_tokens(std::string text, generator& random) {
 
 } // namespace
 
-TEST_CASE("A randomly damaged config loads or reports the error", "[config]") {
+TEST_CASE("config mutation: a randomly damaged config loads or reports the error", "[config]") {
   auto whole = good(small_config);
   whole.namespaces[0].geometry.further = {{1, {1, 1, 132, 1}}, {1, {2, 2, 64, 2}}};
   const auto valid = to_json(whole);
@@ -151,7 +151,7 @@ TEST_CASE("A randomly damaged config loads or reports the error", "[config]") {
   CHECK(loaded < 4000);
 }
 
-TEST_CASE("Randomly damaged overrides are applied or refused", "[config]") {
+TEST_CASE("config mutation: randomly damaged overrides are applied or refused", "[config]") {
   const auto first_seed = std::random_device{}();
   for (std::uint64_t i = 0; i < 4000; ++i) {
     const auto seed = first_seed + i;

@@ -6,7 +6,7 @@ namespace config_overrides_test {
 using namespace troupe;
 using namespace troupe::config;
 
-TEST_CASE("Overrides take precedence over the file, and later ones over earlier ones", "[config]") {
+TEST_CASE("config overrides: overrides take precedence over the file, and later ones over earlier ones", "[config]") {
   const auto text = replaced(small_config, R"("data_dir": "data")", R"("data_dir": "data", "http": { "port": 1 })");
   CHECK(good(text).http.port == 1);
   CHECK(good(text, {"http.port=2"}).http.port == 2);
@@ -19,7 +19,7 @@ TEST_CASE("Overrides take precedence over the file, and later ones over earlier 
   CHECK(good(small_config, {"storage.ranks[1].directory=disk"}).storage.ranks[1].directory == "disk");
 }
 
-TEST_CASE("An override of text needs no quotes, whatever the text looks like", "[config]") {
+TEST_CASE("config overrides: an override of text needs no quotes, whatever the text looks like", "[config]") {
   CHECK(good(small_config, {"namespaces[0].name=x"}).namespaces[0].name == "x");
   CHECK(good(small_config, {"namespaces[0].revision=7"}).namespaces[0].revision == "7");
   CHECK(good(small_config, {"namespaces[0].revision=007"}).namespaces[0].revision == "007");
@@ -30,7 +30,7 @@ TEST_CASE("An override of text needs no quotes, whatever the text looks like", "
   CHECK(good(small_config, {"node_name=true"}).node_name == "true");
 }
 
-TEST_CASE("Lists and objects can be given as a whole, and lists appended to", "[config]") {
+TEST_CASE("config overrides: lists and objects can be given as a whole, and lists appended to", "[config]") {
   const auto replaced_list = good(small_config, {R"(storage.ranks=[{"slab_bytes":"1 GiB"},{"slab_bytes":"2 GiB"}])"});
   CHECK(replaced_list.storage.ranks[1].slab_bytes == 2 * gibibyte);
   const auto appended = good(small_config, {"storage.ranks[2].slab_bytes=16 MiB", "storage.ranks[2].directory=c",
@@ -46,7 +46,7 @@ TEST_CASE("Lists and objects can be given as a whole, and lists appended to", "[
   CHECK(from_nothing.namespaces[0].geometry.page_bytes() == 4096);
 }
 
-TEST_CASE("An override of an unknown key is refused with its path", "[config]") {
+TEST_CASE("config overrides: an override of an unknown key is refused with its path", "[config]") {
   CHECK(bad(small_config, {"http.prot=0"}) == "http.prot: no such key; did you mean \"port\"? (--set)\n");
   CHECK(bad(small_config, {"nothing.at.all=0"}) == "nothing: no such key (--set)\n");
   CHECK(bad(small_config, {"http.port.number=0"}) ==
@@ -64,7 +64,7 @@ TEST_CASE("An override of an unknown key is refused with its path", "[config]") 
   CHECK(bad(small_config, {"storage.ranks[0].slab=1 GiB"}) == "storage.ranks[0].slab: no such key (--set)\n");
 }
 
-TEST_CASE("An override with a value of the wrong type is refused", "[config]") {
+TEST_CASE("config overrides: an override with a value of the wrong type is refused", "[config]") {
   CHECK(bad(small_config, {"http.port=-1"}) ==
         "http.port: expected \"off\" or a whole number, 0 to 65535, got -1 (--set)\n");
   CHECK(bad(small_config, {"storage.ranks[1].slab_bytes=4 MiBB"}) ==
@@ -78,7 +78,7 @@ TEST_CASE("An override with a value of the wrong type is refused", "[config]") {
   CHECK(contains(bad(small_config, {"namespaces[2].salt=x"}), "namespaces[2]: \"namespaces\" has 1 entries"));
 }
 
-TEST_CASE("An override that is not PATH=VALUE is refused", "[config]") {
+TEST_CASE("config overrides: an override that is not PATH=VALUE is refused", "[config]") {
   const auto* text = GENERATE("", "=", "=1", "http.port", "http..port=1", ".http.port=1", "http.port.=1",
                               "storage.ranks[=1", "storage.ranks[]=1", "storage.ranks[x]=1", "storage.ranks[0=1",
                               "storage.ranks[-1]=1", "storage.ranks[0]slab_bytes=1", "[0]x=1");
@@ -86,7 +86,8 @@ TEST_CASE("An override that is not PATH=VALUE is refused", "[config]") {
   CHECK(bad(small_config, {text}).starts_with("--set: expected PATH=VALUE such as http.port=0, got \""));
 }
 
-TEST_CASE("An error in the file at the path of an override is reported as an error of the file", "[config]") {
+TEST_CASE("config overrides: an error in the file at the path of an override is reported as an error of the file",
+          "[config]") {
   const auto text = replaced(small_config, R"("data_dir": "data")", R"("http": 5)");
   CHECK(bad(text, {"http.port=0"}) == "http: expected an object, got 5 (line 2)\n");
   const auto ranks = replaced(small_config, R"([ { "slab_bytes": "4 MiB" }, { "slab_bytes": "8 MiB" } ])", "{}");

@@ -21,7 +21,7 @@ std::string with_member(std::string_view member) {
 
 } // namespace
 
-TEST_CASE("A config sets the keys that it has and leaves the others at their defaults", "[config]") {
+TEST_CASE("config parse: a config sets the keys that it has and leaves the others at their defaults", "[config]") {
   const auto config = good(small_config);
   CHECK(config.data_dir == "data");
   CHECK(config.actors.port == port_off);
@@ -40,11 +40,11 @@ TEST_CASE("A config sets the keys that it has and leaves the others at their def
   CHECK(config.caf == caf_config{});
 }
 
-TEST_CASE("Comments are allowed", "[config]") {
+TEST_CASE("config parse: comments are allowed", "[config]") {
   good("// one\n" + replaced(small_config, "\"storage\"", "/* two\n lines */ \"storage\"") + "// end");
 }
 
-TEST_CASE("A node needs storage and namespaces unless clients may create namespaces", "[config]") {
+TEST_CASE("config parse: a node needs storage and namespaces unless clients may create namespaces", "[config]") {
   CHECK(good("{}", {}, purpose::client) == node_config{});
   CHECK(good("{}") == node_config{});
   for (const auto* none : {R"({"actors": {"make_namespaces": false}})", R"({"actors": {"socket": "off"}})"})
@@ -53,7 +53,7 @@ TEST_CASE("A node needs storage and namespaces unless clients may create namespa
           "rank\nnamespaces: a node without HTTP, whose clients create no namespaces, needs at least one\n");
 }
 
-TEST_CASE("A value of the wrong type is refused with its position", "[config]") {
+TEST_CASE("config parse: a value of the wrong type is refused with its position", "[config]") {
   CHECK(bad(with_rank(R"({ "slab_bytes": "4 MiBB" })")) ==
         "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got \"4 MiBB\" (line 3)\n");
   CHECK(bad(with_rank(R"({ "slab_bytes": -1 })")) ==
@@ -90,7 +90,7 @@ TEST_CASE("A value of the wrong type is refused with its position", "[config]") 
                  "namespaces: expected a list, got an object (line 4)"));
 }
 
-TEST_CASE("Common mistakes are refused with the way out", "[config]") {
+TEST_CASE("config parse: common mistakes are refused with the way out", "[config]") {
   CHECK(bad(with_rank(R"({ "slab_bytes": "8G" })")) ==
         "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got \"8G\"; did you mean \"8 GiB\" or "
         "\"8 GB\"? (line 3)\n");
@@ -113,7 +113,7 @@ TEST_CASE("Common mistakes are refused with the way out", "[config]") {
   CHECK(good(with_member(R"("actors": { "host": "::1", "port": 1, "insecure": true })")).actors.host == "::1");
 }
 
-TEST_CASE("Unknown keys are refused with a suggestion", "[config]") {
+TEST_CASE("config parse: unknown keys are refused with a suggestion", "[config]") {
   CHECK(bad(with_member(R"("data_dirr": "x")")) == "data_dirr: no such key; did you mean \"data_dir\"? (line 2)\n");
   CHECK(bad(with_member(R"("colour": 1)")) == "colour: no such key (line 2)\n");
   CHECK(bad(with_member(R"("": 1)")) == "[\"\"]: no such key (line 2)\n");
@@ -122,7 +122,7 @@ TEST_CASE("Unknown keys are refused with a suggestion", "[config]") {
   CHECK(bad(with_rank(R"({ "slab_bytes": "8 MiB", "dir": "x" })")) == "storage.ranks[1].dir: no such key (line 3)\n");
 }
 
-TEST_CASE("A duplicate key is refused", "[config]") {
+TEST_CASE("config parse: a duplicate key is refused", "[config]") {
   CHECK(bad(with_member("\"data_dir\": \"a\",\n\"data_dir\": \"b\"")) ==
         "data_dir: the key is repeated; first at line 2 (line 3)\n");
   CHECK(bad(with_rank(R"({ "slab_bytes": "8 MiB", "slab_bytes": "8 MiB" })")) ==
@@ -134,7 +134,7 @@ TEST_CASE("A duplicate key is refused", "[config]") {
         "node_name: the key is repeated; first at line 2 (line 2)\n");
 }
 
-TEST_CASE("All errors are reported at once", "[config]") {
+TEST_CASE("config parse: all errors are reported at once", "[config]") {
   const auto text =
       replaced(with_rank(R"({ "slab_bytes": true })"), R"("data_dir": "data")",
                R"("data_dir": [], "actors": { "port": -1 }, "http": { "tls": { "key": "k" } }, "nonsense": {})");
@@ -145,7 +145,7 @@ TEST_CASE("All errors are reported at once", "[config]") {
         "2)\nhttp.tls.certificate: is missing: a certificate needs its key\n");
 }
 
-TEST_CASE("Errors of syntax come with line and column", "[config]") {
+TEST_CASE("config parse: errors of syntax come with line and column", "[config]") {
   CHECK(contains(bad("{\n  \"a\": 1,\n  }"), "test.json: line 3, column 3: syntax error"));
   CHECK(bad("") == "test.json: line 1, column 1: the text is empty\n");
   CHECK(contains(bad("  \n "), "test.json: line 2, column 1: syntax error"));
@@ -161,7 +161,7 @@ TEST_CASE("Errors of syntax come with line and column", "[config]") {
   CHECK(bad("null") == "test.json: expected an object, got null\n");
 }
 
-TEST_CASE("A document cannot exhaust the stack or the memory", "[config]") {
+TEST_CASE("config parse: a document cannot exhaust the stack or the memory", "[config]") {
   CHECK(bad(std::string(1'000'000, '[')) == "test.json: more than 16 levels of lists and objects (line 1)\n");
   std::string nested;
   for (int i = 0; i < 100'000; ++i)
@@ -175,7 +175,7 @@ TEST_CASE("A document cannot exhaust the stack or the memory", "[config]") {
   CHECK(bad(with_rank(ranks)) == "storage.ranks: 66 entries, at most 64 are allowed (line 3)\n");
 }
 
-TEST_CASE("Files that the node writes are below its data directory", "[config]") {
+TEST_CASE("config parse: files that the node writes are below its data directory", "[config]") {
   const auto with_directory = [](std::string_view directory) {
     return with_rank(R"({ "slab_bytes": "8 MiB", "directory": ")" + std::string{directory} + "\" }");
   };
@@ -188,7 +188,7 @@ TEST_CASE("Files that the node writes are below its data directory", "[config]")
                  "storage.ranks[1].directory: expected a relative path below data_dir, without \"..\", got "));
 }
 
-TEST_CASE("Names that become file names and labels have plain characters only", "[config]") {
+TEST_CASE("config parse: names that become file names and labels have plain characters only", "[config]") {
   const auto* name = GENERATE("", "a/b", "..", ".hidden", "-x", "a b", "ä", "a\\u0000",
                               "0123456789012345678901234567890123456789012345678901234567890123x");
   INFO(name);
@@ -197,7 +197,7 @@ TEST_CASE("Names that become file names and labels have plain characters only", 
   CHECK(contains(bad(with_member(R"("node_name": ")" + std::string{name} + '"')), "node_name: expected"));
 }
 
-TEST_CASE("A long value is truncated between characters", "[config]") {
+TEST_CASE("config parse: a long value is truncated between characters", "[config]") {
   std::string text;
   for (int i = 0; i < 100; ++i)
     text += "€";
@@ -206,7 +206,7 @@ TEST_CASE("A long value is truncated between characters", "[config]") {
   CHECK(contains(bad(with_member(R"("http": { "port": 1)" + std::string(300, '0') + "}")), "got 1000000"));
 }
 
-TEST_CASE("Files are loaded, and unreadable files are reported", "[config]") {
+TEST_CASE("config parse: files are loaded, and unreadable files are reported", "[config]") {
   const auto directory = std::filesystem::temp_directory_path() / ("troupe-config-" + std::to_string(::getpid()));
   std::filesystem::create_directories(directory);
   const auto file = directory / "node.json";
@@ -230,7 +230,7 @@ TEST_CASE("Files are loaded, and unreadable files are reported", "[config]") {
   std::filesystem::remove_all(directory);
 }
 
-TEST_CASE("The effective config loads back unchanged", "[config]") {
+TEST_CASE("config parse: the effective config loads back unchanged", "[config]") {
   const auto round_trip = [](const node_config& config, purpose what_for) {
     const auto text = to_json(config);
     INFO(text);
@@ -262,7 +262,7 @@ TEST_CASE("The effective config loads back unchanged", "[config]") {
   round_trip(other, purpose::server);
 }
 
-TEST_CASE("Sizes and times are written with units", "[config]") {
+TEST_CASE("config parse: sizes and times are written with units", "[config]") {
   const auto text = to_json(good(small_config));
   CHECK(contains(text, "\"slab_bytes\": \"4 MiB\""));
   CHECK(contains(text, "\"lease_default\": \"30 s\""));
@@ -273,7 +273,7 @@ TEST_CASE("Sizes and times are written with units", "[config]") {
   CHECK(contains(to_json(node_config{}), "\"namespaces\": []"));
 }
 
-TEST_CASE("A config that a program builds follows the same rules", "[config]") {
+TEST_CASE("config parse: a config that a program builds follows the same rules", "[config]") {
   auto config = good(small_config);
   CHECK(validate(config).empty());
   CHECK(lines(validate(node_config{}, purpose::client)).empty());

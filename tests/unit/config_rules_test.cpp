@@ -13,7 +13,7 @@ using overrides = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("A TCP port for actors needs certificates or an explicit opt-out", "[config]") {
+TEST_CASE("config rules: a TCP port for actors needs certificates or an explicit opt-out", "[config]") {
   const std::string host = GENERATE("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.com", "127.evil.com");
   INFO(host);
   const auto with = [&](overrides more) {
@@ -30,7 +30,7 @@ TEST_CASE("A TCP port for actors needs certificates or an explicit opt-out", "[c
   good(small_config, {"actors.host=" + host});
 }
 
-TEST_CASE("Certificate, key and authorities for actors are set together", "[config]") {
+TEST_CASE("config rules: certificate, key and authorities for actors are set together", "[config]") {
   const overrides all{"actors.tls.certificate=c", "actors.tls.key=k", "actors.tls.ca=a"};
   for (std::size_t missing = 0; missing < all.size(); ++missing) {
     auto some = all;
@@ -40,7 +40,7 @@ TEST_CASE("Certificate, key and authorities for actors are set together", "[conf
   }
 }
 
-TEST_CASE("The message size limit for actors fits the longest request", "[config]") {
+TEST_CASE("config rules: the message size limit for actors fits the longest request", "[config]") {
   good(small_config, {"registry.max_batch_keys=65536"});
   good(small_config, {"actors.max_message_bytes=300 KiB"});
   CHECK(
@@ -49,7 +49,7 @@ TEST_CASE("The message size limit for actors fits the longest request", "[config
                  "actors.max_message_bytes: 4 MiB has no room"));
 }
 
-TEST_CASE("Events stay on the host", "[config]") {
+TEST_CASE("config rules: events stay on the host", "[config]") {
   for (const auto* endpoint : {"tcp://127.0.0.1:5557", "tcp://localhost:0", "tcp://[::1]:5557", "ipc:///run/events"})
     good(small_config, {std::string("events.endpoint=") + endpoint});
   for (const auto* endpoint : {"tcp://0.0.0.0:5557", "tcp://*:5557", "tcp://cache-1:5557", "tcp://[::]:5557"})
@@ -64,7 +64,7 @@ TEST_CASE("Events stay on the host", "[config]") {
                  "a port or path of its own"));
 }
 
-TEST_CASE("Limits of a registry shard are consistent with each other and with the config", "[config]") {
+TEST_CASE("config rules: limits of a registry shard are consistent with each other and with the config", "[config]") {
   good(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=7"});
   CHECK(contains(bad(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=8"}),
                  "registry.max_leases_per_owner: must not be above registry.max_leases, 7"));
@@ -79,7 +79,7 @@ TEST_CASE("Limits of a registry shard are consistent with each other and with th
                  "registry.max_batch_keys: must not be above registry.max_lease_keys, 7: one lease must hold all"));
 }
 
-TEST_CASE("HTTP on a non-loopback host authenticates clients or needs an explicit opt-out", "[config]") {
+TEST_CASE("config rules: HTTP on a non-loopback host authenticates clients or needs an explicit opt-out", "[config]") {
   const std::string host = GENERATE("0.0.0.0", "10.0.0.1", "::", "example.com", "127.evil.com");
   const auto with = [&](overrides more) {
     more.insert(more.end(), {"http.enabled=true", "http.host=" + host});
@@ -102,12 +102,12 @@ TEST_CASE("HTTP on a non-loopback host authenticates clients or needs an explici
   good(small_config, {"http.host=" + host});
 }
 
-TEST_CASE("HTTP on a loopback host needs no confirmation", "[config]") {
+TEST_CASE("config rules: HTTP on a loopback host needs no confirmation", "[config]") {
   const std::string host = GENERATE("127.0.0.1", "127.1.2.3", "localhost", "::1");
   CHECK(good(small_config, {"http.enabled=true", "http.host=" + host}).http.host == host);
 }
 
-TEST_CASE("Certificate, key and authorities for HTTP are set together", "[config]") {
+TEST_CASE("config rules: certificate, key and authorities for HTTP are set together", "[config]") {
   CHECK(bad(small_config, {"http.tls.certificate=c"}) == "http.tls.key: is missing: a certificate needs its key\n");
   CHECK(bad(small_config, {"http.tls.key=k"}) == "http.tls.certificate: is missing: a certificate needs its key\n");
   CHECK(bad(small_config, {"http.tls.client_ca=a"}) ==
@@ -115,13 +115,13 @@ TEST_CASE("Certificate, key and authorities for HTTP are set together", "[config
         "http.tls.certificate and http.tls.key\n");
 }
 
-TEST_CASE("The low watermark is not above the high watermark", "[config]") {
+TEST_CASE("config rules: the low watermark is not above the high watermark", "[config]") {
   CHECK(bad(small_config, {"storage.low_watermark=0.2"}) ==
         "storage.low_watermark: must not be above storage.high_watermark\n");
   good(small_config, {"storage.low_watermark=0.2", "storage.high_watermark=0.2"});
 }
 
-TEST_CASE("Dependent times are ordered", "[config]") {
+TEST_CASE("config rules: dependent times are ordered", "[config]") {
   CHECK(bad(small_config, {"registry.lease_default=20 min"}) ==
         "registry.lease_default: 20 min is more than registry.lease_max, 10 min\n");
   CHECK(bad(small_config, {"attach.reconnect_backoff_max=1 ms"}) ==
@@ -130,13 +130,13 @@ TEST_CASE("Dependent times are ordered", "[config]") {
         "caf.connection_timeout: 5 s is less than two heartbeats: one late heartbeat would close a connection\n");
 }
 
-TEST_CASE("A namespace needs as many ranks as its world size", "[config]") {
+TEST_CASE("config rules: a namespace needs as many ranks as its world size", "[config]") {
   CHECK(bad(small_config, {"namespaces[0].world_size=3"}) ==
         "namespaces[0].world_size: needs 3 ranks, storage.ranks has 2\n");
   good(small_config, {"namespaces[0].world_size=1"});
 }
 
-TEST_CASE("A slab has room for several slots", "[config]") {
+TEST_CASE("config rules: a slab has room for several slots", "[config]") {
   // A slot is the page of 64 KiB and its header of 4 KiB; a trailer of 4 KiB follows the last slot.
   CHECK(bad(small_config, {"storage.ranks[0].slab_bytes=128 KiB"}) ==
         "storage.ranks[0].slab_bytes: has room for 1 slots of \"chat\", 68 KiB each; at least 8 are needed: 548 KiB\n");
@@ -152,7 +152,7 @@ TEST_CASE("A slab has room for several slots", "[config]") {
                  "4294967295 can be numbered: "));
 }
 
-TEST_CASE("Strict durability is refused for pages that are only in memory", "[config]") {
+TEST_CASE("config rules: strict durability is refused for pages that are only in memory", "[config]") {
   const auto refused = "registry.durability: \"strict\" guarantees that a saved page is on the disk, but those of "
                        "\"chat\" are in memory only: choose \"relaxed\" or \"none\", or give them slabs\n";
   for (const auto* way : {"storage.ranks[1].slab_bytes=0", "memory.write_back=never"}) {
@@ -165,7 +165,7 @@ TEST_CASE("Strict durability is refused for pages that are only in memory", "[co
   good(small_config, {"storage.ranks[1].slab_bytes=0", "namespaces[0].world_size=1", "registry.durability=strict"});
 }
 
-TEST_CASE("Second-hit admission needs a slab and is refused with strict durability", "[config]") {
+TEST_CASE("config rules: second-hit admission needs a slab and is refused with strict durability", "[config]") {
   CHECK(bad(small_config, {"memory.admission=second_hit", "registry.durability=strict"}) ==
         "memory.admission: \"second_hit\" keeps pages in memory only until they are requested again, but "
         "registry.durability \"strict\" guarantees that a saved page is on the disk: choose \"all\", or \"relaxed\" or "
@@ -179,7 +179,7 @@ TEST_CASE("Second-hit admission needs a slab and is refused with strict durabili
   CHECK(good(small_config, {"memory.prefetch_bytes=0 B"}).memory.prefetch_bytes == 0);
 }
 
-TEST_CASE("Slots of a slab are counted without the trailer", "[config]") {
+TEST_CASE("config rules: slots of a slab are counted without the trailer", "[config]") {
   CHECK(slab_slots(0, 1) == 0);
   CHECK(slab_slots(4096, 1) == 0);
   CHECK(slab_slots(4096 + 8191, 4096) == 0);
@@ -188,7 +188,7 @@ TEST_CASE("Slots of a slab are counted without the trailer", "[config]") {
   CHECK(slab_slots(4096 + 10 * 8192 + 8191, 1) == 10);
 }
 
-TEST_CASE("The page size is within its limit and 64 bits", "[config]") {
+TEST_CASE("config rules: the page size is within its limit and 64 bits", "[config]") {
   const auto kv = [](const char* layers, const char* heads, const char* head_size, const char* tokens) {
     return overrides{std::string{"namespaces[0].kv_cache.layers="} + layers,
                      std::string{"namespaces[0].kv_cache.heads="} + heads,
@@ -207,7 +207,7 @@ TEST_CASE("The page size is within its limit and 64 bits", "[config]") {
   CHECK(good(small_config, limit).namespaces[0].geometry.page_bytes() == 64 * mebibyte);
 }
 
-TEST_CASE("Elements have the size of their type", "[config]") {
+TEST_CASE("config rules: elements have the size of their type", "[config]") {
   CHECK(bad(small_config, {"namespaces[0].kv_cache.element_bytes=1"}) ==
         "namespaces[0].kv_cache.element_bytes: an element of bfloat16 has 2 bytes, got 1\n");
   CHECK(bad(small_config, {"namespaces[0].dtype=fp8_e4m3"}) ==
@@ -219,7 +219,7 @@ TEST_CASE("Elements have the size of their type", "[config]") {
       "namespaces[0].layout: expected \"layer-part-head-token\" or \"layer-opaque-block\", got \"token-first\""));
 }
 
-TEST_CASE("Layers of other shapes follow the first ones and add to the page", "[config]") {
+TEST_CASE("config rules: layers of other shapes follow the first ones and add to the page", "[config]") {
   const std::string path = "namespaces[0].kv_cache.further_layers";
   const auto mixed = good(small_config, {path + R"(=[{"layers":3,"parts":1,"heads":1,"head_size":132,"element_bytes":1},
                                                       {"layers":1,"heads":2,"head_size":8}])"})
@@ -256,7 +256,7 @@ TEST_CASE("Layers of other shapes follow the first ones and add to the page", "[
   CHECK(good(small_config, with(first, other)).namespaces.size() == 2);
 }
 
-TEST_CASE("There are at most 64 groups of additional layers", "[config]") {
+TEST_CASE("config rules: there are at most 64 groups of additional layers", "[config]") {
   auto config = good(small_config);
   auto ns = config.namespaces[0];
   ns.geometry.further.resize(64, {1, {1, 1, 1, 1}});
@@ -278,7 +278,7 @@ TEST_CASE("There are at most 64 groups of additional layers", "[config]") {
   CHECK(contains(lines(validate(config)), "namespaces[0].kv_cache: a page would have "));
 }
 
-TEST_CASE("Memory has room for extents of pages", "[config]") {
+TEST_CASE("config rules: memory has room for extents of pages", "[config]") {
   CHECK(good(small_config, {"memory.bytes=4 MiB"}).memory.bytes == 4 * mebibyte);
   CHECK(bad(small_config, {"memory.client_bytes=64 KiB"}) ==
         "memory.client_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
@@ -291,14 +291,14 @@ TEST_CASE("Memory has room for extents of pages", "[config]") {
   CHECK(lines(validate(config)).empty());
 }
 
-TEST_CASE("Memory with huge pages of 1 GiB is a whole number of them", "[config]") {
+TEST_CASE("config rules: memory with huge pages of 1 GiB is a whole number of them", "[config]") {
   CHECK(bad(small_config, {"memory.huge_pages=1 GiB"}) ==
         "memory.bytes: 256 MiB is not a multiple of huge pages of 1 GiB: the rest could not be used\n");
   CHECK(good(small_config, {"memory.huge_pages=1 GiB", "memory.bytes=2 GiB"}).memory.huge_pages == "1 GiB");
   CHECK(good(small_config, {"memory.huge_pages=2 MiB"}).memory.huge_pages == "2 MiB");
 }
 
-TEST_CASE("A rank can prefer a NUMA node only where the arena is spread over NUMA nodes", "[config]") {
+TEST_CASE("config rules: a rank can prefer a NUMA node only where the arena is spread over NUMA nodes", "[config]") {
   CHECK(bad(small_config, {"storage.ranks[1].numa_node=1"}) ==
         "storage.ranks[1].numa_node: has no effect without memory.numa \"spread\": set that, or leave this out\n");
   const auto config = good(small_config, {"storage.ranks[1].numa_node=1", "memory.numa=spread"});
@@ -312,19 +312,19 @@ TEST_CASE("A rank can prefer a NUMA node only where the arena is spread over NUM
                  "storage.ranks[1].numa_node: expected a whole number, 0 to 1023, got \"near\""));
 }
 
-TEST_CASE("Buffers have room for a page", "[config]") {
+TEST_CASE("config rules: buffers have room for a page", "[config]") {
   CHECK(bad(small_config, {"transfer.window_bytes=64 KiB"}) ==
         "transfer.window_bytes: 64 KiB has no room for two slots of \"chat\", 68 KiB each\n");
 }
 
-TEST_CASE("Limits on pages are ordered", "[config]") {
+TEST_CASE("config rules: limits on pages are ordered", "[config]") {
   // A client takes what its node allows.
   CHECK(good(small_config, {"transfer.batch_pages=257"}).transfer.batch_pages == 257);
   CHECK(bad(small_config, {"io.max_pages_in_flight=255"}) ==
         "io.max_batch_pages: must not be above io.max_pages_in_flight, 255\n");
 }
 
-TEST_CASE("Two namespaces differ in name and in identity", "[config]") {
+TEST_CASE("config rules: two namespaces differ in name and in identity", "[config]") {
   const std::string other = R"(namespaces[1]={"name":"NAME","model":"MODEL","dtype":"bfloat16","world_size":2,
       "kv_cache":{"layers":2,"heads":2,"head_size":64,"block_tokens":64}})";
   const auto second = [&](std::string_view name, std::string_view model) {
@@ -337,7 +337,7 @@ TEST_CASE("Two namespaces differ in name and in identity", "[config]") {
         "namespaces[1]: has the identity of namespaces[0]: they differ only in the name\n");
 }
 
-TEST_CASE("A rule about a key that already has an error is skipped", "[config]") {
+TEST_CASE("config rules: a rule about a key that already has an error is skipped", "[config]") {
   CHECK(bad(small_config, {"registry.lease_max=never"}) ==
         "registry.lease_max: expected a time such as \"30 s\", got \"never\" (--set)\n");
   CHECK(bad(small_config, {"storage.ranks=7"}) == "storage.ranks: expected a list, got 7 (--set)\n");
@@ -345,7 +345,7 @@ TEST_CASE("A rule about a key that already has an error is skipped", "[config]")
         "namespaces[0].kv_cache.layers: expected a whole number, 1 to 1024, got \"many\" (--set)\n");
 }
 
-TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config]") {
+TEST_CASE("config rules: the slots of all slabs fit into the memory of the registry", "[config]") {
   const overrides slabs{"storage.ranks[0].slab_bytes=8 GiB", "storage.ranks[1].slab_bytes=8 GiB"};
   auto small = slabs;
   small.push_back("registry.memory_bytes=2 MiB");
@@ -360,7 +360,8 @@ TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config
   good(small_config, small, purpose::client);
 }
 
-TEST_CASE("Credentials for etcd are complete, and no password is sent unencrypted over a network", "[config]") {
+TEST_CASE("config rules: credentials for etcd are complete, and no password is sent unencrypted over a network",
+          "[config]") {
   const std::string host = GENERATE("127.0.0.1", "localhost", "::1", "etcd.example", "10.0.0.5", "127.evil.com");
   INFO(host);
   const bool is_local = host == "127.0.0.1" || host == "localhost" || host == "::1";
@@ -403,7 +404,7 @@ TEST_CASE("Credentials for etcd are complete, and no password is sent unencrypte
                  "cluster.etcd.tls.ca: is missing"));
 }
 
-TEST_CASE("A cluster node finds its peers by seeds, by etcd, or by both", "[config]") {
+TEST_CASE("config rules: a cluster node finds its peers by seeds, by etcd, or by both", "[config]") {
   const overrides node{"cluster.name=ours", "actors.port=7000", "actors.insecure=true", "remote.enabled=true"};
   const overrides seeds{"cluster.seeds[0].host=a", "cluster.seeds[0].port=7000"};
   const overrides etcd{"cluster.etcd.endpoints[0].host=e", "cluster.etcd.endpoints[0].port=2379"};
@@ -429,7 +430,7 @@ TEST_CASE("A cluster node finds its peers by seeds, by etcd, or by both", "[conf
   good(small_config, with(all, {"actors.port=0", "cluster.advertise.port=7000"}));
 }
 
-TEST_CASE("A config that uses UCX gets a notice that it is experimental", "[config]") {
+TEST_CASE("config rules: a config that uses UCX gets a notice that it is experimental", "[config]") {
   CHECK_FALSE(notice_of_experimental(good(small_config, {})));
   CHECK_FALSE(notice_of_experimental(good(small_config, {"remote.enabled=true", "remote.transport=tcp"})));
   const auto notice = notice_of_experimental(good(small_config, {"remote.enabled=true", "remote.transport=ucx"}));

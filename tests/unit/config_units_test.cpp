@@ -10,7 +10,7 @@ using namespace troupe;
 using namespace troupe::config;
 using namespace std::chrono_literals;
 
-TEST_CASE("Sizes are parsed with their units", "[config]") {
+TEST_CASE("config units: sizes are parsed with their units", "[config]") {
   CHECK(parse_size("0 B") == 0U);
   CHECK(parse_size("4096 B") == 4096U);
   CHECK(parse_size("4 KiB") == 4096U);
@@ -28,7 +28,7 @@ TEST_CASE("Sizes are parsed with their units", "[config]") {
   CHECK(parse_size("0.000000001 GB") == 1U);
 }
 
-TEST_CASE("Text that is not a whole number of bytes is not a size", "[config]") {
+TEST_CASE("config units: text that is not a whole number of bytes is not a size", "[config]") {
   const auto* text = GENERATE("", " ", "4", "MiB", " 4 MiB", "4 MiB ", "4  MiB", "4\tMiB", "4 MiBB", "4 mib", "4 M",
                               "4 Mib", "-4 MiB", "+4 MiB", "4. MiB", ".5 MiB", "4,5 MiB", "0x4 MiB", "1e3 B", "1.5 B",
                               "0.0001 KB", "0.1 KiB", "1.0000000001 GB", "1.5.5 GB", "4 MiB 2 KiB", "NaN B", "inf B");
@@ -36,7 +36,7 @@ TEST_CASE("Text that is not a whole number of bytes is not a size", "[config]") 
   CHECK_FALSE(parse_size(text));
 }
 
-TEST_CASE("Sizes in the notation of other programs are recognized for advice", "[config]") {
+TEST_CASE("config units: sizes in the notation of other programs are recognized for advice", "[config]") {
   CHECK(suggest_size("1G") == R"("1 GiB" or "1 GB")");
   CHECK(suggest_size("64gb") == R"("64 GiB" or "64 GB")");
   CHECK(suggest_size("64Gi") == R"("64 GiB")");
@@ -48,7 +48,7 @@ TEST_CASE("Sizes in the notation of other programs are recognized for advice", "
   }
 }
 
-TEST_CASE("A size that does not fit is refused and never wraps around", "[config]") {
+TEST_CASE("config units: a size that does not fit is refused and never wraps around", "[config]") {
   CHECK(parse_size("18446744073709551615 B") == std::numeric_limits<std::uint64_t>::max());
   CHECK_FALSE(parse_size("18446744073709551616 B"));
   CHECK_FALSE(parse_size("99999999999999999999999999999999999999 B"));
@@ -57,7 +57,7 @@ TEST_CASE("A size that does not fit is refused and never wraps around", "[config
   CHECK_FALSE(parse_size("18014398509481984 KiB"));
 }
 
-TEST_CASE("Times are parsed with their units", "[config]") {
+TEST_CASE("config units: times are parsed with their units", "[config]") {
   CHECK(parse_time("0 s") == 0s);
   CHECK(parse_time("5 ns") == 5ns);
   CHECK(parse_time("5 us") == 5us);
@@ -72,7 +72,7 @@ TEST_CASE("Times are parsed with their units", "[config]") {
   CHECK(parse_time("9223372036854775807 ns") == duration::max());
 }
 
-TEST_CASE("Text that is not a whole number of nanoseconds is not a time", "[config]") {
+TEST_CASE("config units: text that is not a whole number of nanoseconds is not a time", "[config]") {
   const auto* text =
       GENERATE("", "30", "s", "30 sec", "30 S", "-1 s", "30 m", "1 d", "1.5 ns", "0.0001 us", "1 h 30 min",
                "9223372036854775808 ns", "9223372037 s", "2562048 h", "18446744073709551616 ns");
@@ -80,7 +80,7 @@ TEST_CASE("Text that is not a whole number of nanoseconds is not a time", "[conf
   CHECK_FALSE(parse_time(text));
 }
 
-TEST_CASE("Sizes and times are written in the largest unit that is exact", "[config]") {
+TEST_CASE("config units: sizes and times are written in the largest unit that is exact", "[config]") {
   CHECK(format_size(0) == "0 B");
   CHECK(format_size(1000) == "1000 B");
   CHECK(format_size(4096) == "4 KiB");
@@ -95,7 +95,7 @@ TEST_CASE("Sizes and times are written in the largest unit that is exact", "[con
   CHECK(format_time(1ns) == "1 ns");
 }
 
-TEST_CASE("Sizes and times read back unchanged", "[config]") {
+TEST_CASE("config units: sizes and times read back unchanged", "[config]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random{seed};

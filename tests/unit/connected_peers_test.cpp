@@ -7,7 +7,8 @@ namespace connected_peers_test {
 
 using namespace troupe;
 
-TEST_CASE("a peer on the Unix socket is found by its handshake name while it is connected", "[doors]") {
+TEST_CASE("connected peers: a peer on the Unix socket is found by its handshake name while it is connected",
+          "[listeners]") {
   connected_peers all;
   CHECK_FALSE(all.find("a"));
   all.came("a", {4711});
@@ -22,7 +23,7 @@ TEST_CASE("a peer on the Unix socket is found by its handshake name while it is 
   all.left("a");
 }
 
-TEST_CASE("passed descriptors are taken once, and only the last ones", "[doors]") {
+TEST_CASE("connected peers: passed descriptors are taken once, and only the last ones", "[listeners]") {
   descriptor_handover x;
   const auto some = [](std::size_t count) {
     std::vector<unique_descriptor> out;

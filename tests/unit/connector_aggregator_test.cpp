@@ -34,7 +34,7 @@ worker_output join(output_aggregator& aggregator, const std::vector<worker_outpu
 
 } // namespace
 
-TEST_CASE("A request is sent or received when every worker has reported it", "[connector]") {
+TEST_CASE("connector aggregator: a request is sent or received when every worker has reported it", "[connector]") {
   output_aggregator aggregator{2};
   const auto both = join(aggregator, {sent({"a"}), sent({"a"})});
   CHECK(both.sent == ids{"a"});
@@ -47,7 +47,7 @@ TEST_CASE("A request is sent or received when every worker has reported it", "[c
   CHECK(aggregator.waiting() == 0);
 }
 
-TEST_CASE("Workers report requests in different steps and in different order", "[connector]") {
+TEST_CASE("connector aggregator: workers report requests in different steps and in different order", "[connector]") {
   output_aggregator aggregator{3};
   CHECK(join(aggregator, {sent({"a", "b"}), sent({"b"}), {}}).sent.empty());
   CHECK(aggregator.waiting() == 2);
@@ -58,7 +58,7 @@ TEST_CASE("Workers report requests in different steps and in different order", "
   CHECK(aggregator.waiting() == 0);
 }
 
-TEST_CASE("Sent and received are counted separately", "[connector]") {
+TEST_CASE("connector aggregator: sent and received are counted separately", "[connector]") {
   output_aggregator aggregator{2};
   const auto first = join(aggregator, {sent({"a"}), received({"a"})});
   CHECK(first.sent.empty());
@@ -73,14 +73,14 @@ TEST_CASE("Sent and received are counted separately", "[connector]") {
   CHECK(aggregator.waiting() == 0);
 }
 
-TEST_CASE("A request that is loaded again is counted again", "[connector]") {
+TEST_CASE("connector aggregator: a request that is loaded again is counted again", "[connector]") {
   output_aggregator aggregator{2};
   CHECK(join(aggregator, {received({"a"}), received({"a"})}).received == ids{"a"});
   CHECK(join(aggregator, {received({"a"}), {}}).received.empty());
   CHECK(join(aggregator, {{}, received({"a"})}).received == ids{"a"});
 }
 
-TEST_CASE("Blocks that one worker could not load count as not loaded", "[connector]") {
+TEST_CASE("connector aggregator: blocks that one worker could not load count as not loaded", "[connector]") {
   output_aggregator aggregator{3};
   worker_output first;
   first.load_errors = {9, 2};
@@ -90,7 +90,8 @@ TEST_CASE("Blocks that one worker could not load count as not loaded", "[connect
   CHECK(join(aggregator, {{}, {}, {}}).load_errors.empty());
 }
 
-TEST_CASE("A request that failed on one worker has failed when all have received it", "[connector]") {
+TEST_CASE("connector aggregator: a request that failed on one worker has failed when all have received it",
+          "[connector]") {
   output_aggregator aggregator{2};
   auto failed = received({"a"});
   failed.failed = {"a"};
@@ -103,7 +104,7 @@ TEST_CASE("A request that failed on one worker has failed when all have received
   CHECK(join(aggregator, {received({"a"}), received({"a"})}).failed.empty());
 }
 
-TEST_CASE("Outcomes of stores are forwarded, worker by worker", "[connector]") {
+TEST_CASE("connector aggregator: outcomes of stores are forwarded, worker by worker", "[connector]") {
   output_aggregator aggregator{2};
   worker_output first;
   first.stores = {{7, {1, 0}}, {4, {1}}};
@@ -114,7 +115,7 @@ TEST_CASE("Outcomes of stores are forwarded, worker by worker", "[connector]") {
   CHECK(aggregator.waiting() == 0);
 }
 
-TEST_CASE("A single worker is enough, and no workers report nothing", "[connector]") {
+TEST_CASE("connector aggregator: a single worker is enough, and no workers report nothing", "[connector]") {
   output_aggregator aggregator{1};
   CHECK(join(aggregator, {sent({"b", "a"})}).sent == ids{"b", "a"});
   const auto none = join(aggregator, {});
@@ -124,7 +125,8 @@ TEST_CASE("A single worker is enough, and no workers report nothing", "[connecto
   CHECK(none.stores.empty());
 }
 
-TEST_CASE("However workers lag behind each other, every request is reported once", "[connector]") {
+TEST_CASE("connector aggregator: however workers lag behind each other, every request is reported once",
+          "[connector]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random{seed};

@@ -17,7 +17,8 @@ const blocks loading{1, 2, 3, 4};
 
 } // namespace
 
-TEST_CASE("a load marks its blocks and those after them as doubtful until it has ended", "[connector]") {
+TEST_CASE("connector doubtful: a load marks its blocks and those after them as doubtful until it has ended",
+          "[connector]") {
   doubtful_blocks x;
   CHECK(x.empty());
   x.load_begins(std::span(loading).subspan(1));
@@ -30,7 +31,8 @@ TEST_CASE("a load marks its blocks and those after them as doubtful until it has
   CHECK(x.run(loading, 4, 5) == 4);
 }
 
-TEST_CASE("blocks that other requests compute from doubtful ones are doubtful as well", "[connector]") {
+TEST_CASE("connector doubtful: blocks that other requests compute from doubtful ones are doubtful as well",
+          "[connector]") {
   doubtful_blocks x;
   x.load_begins(std::span(loading).subspan(1));
   x.run(loading, 3, 4);
@@ -59,7 +61,7 @@ TEST_CASE("blocks that other requests compute from doubtful ones are doubtful as
   }
 }
 
-TEST_CASE("a bad block that is not computed again makes later users doubtful", "[connector]") {
+TEST_CASE("connector doubtful: a bad block that is not computed again makes later users doubtful", "[connector]") {
   doubtful_blocks x;
   x.load_begins(std::span(loading).subspan(1));
   x.run(loading, 3, 4);
@@ -76,8 +78,9 @@ TEST_CASE("a bad block that is not computed again makes later users doubtful", "
   CHECK(x.empty());
 }
 
-TEST_CASE("each of several loads in a step counts separately, and the last one counts for shared blocks",
-          "[connector]") {
+TEST_CASE(
+    "connector doubtful: each of several loads in a step counts separately, and the last one counts for shared blocks",
+    "[connector]") {
   doubtful_blocks x;
   const blocks other{5, 6};
   const blocks upon{1, 2, 9};

@@ -41,7 +41,7 @@ std::string taken(scheduler_harness& harness) {
   return text_of(harness.state.take_events());
 }
 
-TEST_CASE("a save is an event when it begins, and page by page when it has ended", "[connector]") {
+TEST_CASE("connector events: a save is an event when it begins, and page by page when it has ended", "[connector]") {
   scheduler_harness harness(all_events());
   const auto tokens = tokens_from(1, 100);
   harness.admit("r", tokens, blocks_from(0, 7));
@@ -58,7 +58,7 @@ TEST_CASE("a save is an event when it begins, and page by page when it has ended
   CHECK(ended.at(1).keys.at(0) == harness.state.find("r")->keys()[4]);
 }
 
-TEST_CASE("a lookup says what is there, where, and what is not", "[connector]") {
+TEST_CASE("connector events: a lookup says what is there, where, and what is not", "[connector]") {
   scheduler_harness harness(all_events());
   harness.ask("r", tokens_from(1, 100));
   harness.answer(5, {0, 0, 1, 1, 0});
@@ -73,7 +73,7 @@ TEST_CASE("a lookup says what is there, where, and what is not", "[connector]") 
   CHECK(taken(parts) == "stored 0+2, stored 2+1, removed 3+1");
 }
 
-TEST_CASE("a lookup that no request waits for says nothing", "[connector]") {
+TEST_CASE("connector events: a lookup that no request waits for says nothing", "[connector]") {
   scheduler_harness harness(all_events());
   harness.ask("r", tokens_from(1, 100));
   CHECK_FALSE(harness.finish("r"));
@@ -81,7 +81,7 @@ TEST_CASE("a lookup that no request waits for says nothing", "[connector]") {
   CHECK(taken(harness).empty());
 }
 
-TEST_CASE("a lost node has nothing, once", "[connector]") {
+TEST_CASE("connector events: a lost node has nothing, once", "[connector]") {
   const auto lost = GENERATE(errc::unreachable, errc::shutting_down);
   scheduler_harness harness(all_events());
   const auto fail_one = [&](const char* id, errc why) {
@@ -102,7 +102,7 @@ TEST_CASE("a lost node has nothing, once", "[connector]") {
   CHECK(taken(harness).empty());
 }
 
-TEST_CASE("after another attachment only what was found since then is there", "[connector]") {
+TEST_CASE("connector events: after another attachment only what was found since then is there", "[connector]") {
   scheduler_harness harness(all_events());
   harness.ask("a", tokens_from(1, 100));
   harness.answer(6);
@@ -116,7 +116,7 @@ TEST_CASE("after another attachment only what was found since then is there", "[
   CHECK(taken(harness) == "stored 0+4, removed 4+2");
 }
 
-TEST_CASE("events are left out as the engine wants it", "[connector]") {
+TEST_CASE("connector events: events are left out as the engine wants it", "[connector]") {
   const auto detail = GENERATE(event_detail::changes, event_detail::none);
   scheduler_harness harness(all_events(detail));
   const auto tokens = tokens_from(1, 100);
@@ -128,7 +128,7 @@ TEST_CASE("events are left out as the engine wants it", "[connector]") {
   CHECK(taken(harness) == (detail == event_detail::none ? "" : "cleared"));
 }
 
-TEST_CASE("events that nothing takes become one, which says that nothing is there", "[connector]") {
+TEST_CASE("connector events: events that nothing takes become one, which says that nothing is there", "[connector]") {
   event_log log({.detail = event_detail::all, .page_tokens = 16, .events_max = 3, .keys_max = 10});
   const std::vector<key_digest> keys(8);
   const event_log::source r{"r", keys};
@@ -158,7 +158,8 @@ grouped_options two_groups() {
   return out;
 }
 
-TEST_CASE("each group of layers has events of its own, also after the end of a request", "[connector][groups]") {
+TEST_CASE("connector events: each group of layers has events of its own, also after the end of a request",
+          "[connector][groups]") {
   grouped_scheduler_state state(two_groups());
   const std::vector<token_id> tokens(9, 1);
   const std::vector<block_hash> hashes(2, block_hash{std::byte{1}});

@@ -118,7 +118,8 @@ TEST_CASE("worked examples: generated tokens are stored a page every 256", "[con
   CHECK(stored_at == std::vector<std::uint32_t>{256, 512, 768});
 }
 
-TEST_CASE("a page is stored when its last token is computed, not when its blocks are allocated", "[connector]") {
+TEST_CASE("connector examples: a page is stored when its last token is computed, not when its blocks are allocated",
+          "[connector]") {
   // 512 tokens and then 248: 760 are computed, and 48 blocks, which is 768 tokens, are allocated.
   scheduler_harness harness(lmcache_options());
   const auto tokens = tokens_from(1, 2000);
@@ -130,7 +131,7 @@ TEST_CASE("a page is stored when its last token is computed, not when its blocks
   CHECK(meta.stores[0].first_page == 2);
 }
 
-TEST_CASE("the first step after a hit stores all that it completes", "[connector]") {
+TEST_CASE("connector examples: the first step after a hit stores all that it completes", "[connector]") {
   // A prompt of 4096 tokens, of which 768 are found: the rest is computed in one step, and a request that ends after
   // it has no other step.
   scheduler_harness harness(lmcache_options());
@@ -145,7 +146,7 @@ TEST_CASE("the first step after a hit stores all that it completes", "[connector
   CHECK(meta.stores[0].keys.size() == 13);
 }
 
-TEST_CASE("one block per page follows the same rules", "[connector]") {
+TEST_CASE("connector examples: one block per page follows the same rules", "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const auto blocks = blocks_from(50, 7);
@@ -160,7 +161,8 @@ TEST_CASE("one block per page follows the same rules", "[connector]") {
   CHECK(meta.stores[0].blocks == std::vector<block_id>{55});
 }
 
-TEST_CASE("an engine may take fewer tokens than were found, up to the middle of a page", "[connector]") {
+TEST_CASE("connector examples: an engine may take fewer tokens than were found, up to the middle of a page",
+          "[connector]") {
   scheduler_harness harness(lmcache_options());
   const auto tokens = tokens_from(1, 1000);
   CHECK_FALSE(harness.ask("r", tokens).tokens.has_value());
@@ -176,7 +178,8 @@ TEST_CASE("an engine may take fewer tokens than were found, up to the middle of 
     CHECK(loads[0].blocks[i] == (i < 45 ? blocks[i] : null_block));
 }
 
-TEST_CASE("a lookup answer from before a preemption is not used for the repeated lookup", "[connector]") {
+TEST_CASE("connector examples: a lookup answer from before a preemption is not used for the repeated lookup",
+          "[connector]") {
   // The engine does not wait for the first answer and preempts the request before it arrives.
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
@@ -195,7 +198,7 @@ TEST_CASE("a lookup answer from before a preemption is not used for the repeated
   CHECK(harness.ask("r", tokens) == matched_tokens{32, true});
 }
 
-TEST_CASE("a page of which the engine has freed a block is not stored", "[connector]") {
+TEST_CASE("connector examples: a page of which the engine has freed a block is not stored", "[connector]") {
   // A sliding window leaves a prefix without blocks at its beginning.
   const auto per_page = GENERATE(1U, 16U);
   auto options = lmcache_options();
@@ -225,7 +228,8 @@ TEST_CASE("a page of which the engine has freed a block is not stored", "[connec
   }
 }
 
-TEST_CASE("the last token is never looked up, so that the engine has something to compute", "[connector]") {
+TEST_CASE("connector examples: the last token is never looked up, so that the engine has something to compute",
+          "[connector]") {
   scheduler_harness harness(hf3fs_options());
   harness.ask("full", tokens_from(1, 64));
   CHECK(harness.lookups.at(0).work.keys.size() == 3);

@@ -23,8 +23,9 @@ struct searched : harness {
   }
 };
 
-TEST_CASE("Peers are searched for what a longer hit may need, and exactly its pages are fetched",
-          "[connector][groups]") {
+TEST_CASE(
+    "connector grouped peers: peers are searched for what a longer hit may need, and exactly its pages are fetched",
+    "[connector][groups]") {
   searched x({1, 0, 0});
   REQUIRE(x.lookups.size() == 2);
   for (const auto& each : x.lookups)
@@ -53,7 +54,8 @@ TEST_CASE("Peers are searched for what a longer hit may need, and exactly its pa
   CHECK(x.releases.empty());
 }
 
-TEST_CASE("Where peers make no hit longer, what they hold is released, and nothing is fetched", "[connector][groups]") {
+TEST_CASE("connector grouped peers: where peers make no hit longer, what they hold is released, and nothing is fetched",
+          "[connector][groups]") {
   searched x;
   x.answer(0, {1, 1, 1}, {}, 5);
   x.answer(1, {0, 0, 0});
@@ -64,7 +66,8 @@ TEST_CASE("Where peers make no hit longer, what they hold is released, and nothi
   CHECK(x.ask("a", 13) == matched_tokens{0, false});
 }
 
-TEST_CASE("A fetch that brought too little is followed by one search for a shorter hit", "[connector][groups]") {
+TEST_CASE("connector grouped peers: a fetch that brought too little is followed by one search for a shorter hit",
+          "[connector][groups]") {
   searched x;
   x.answer(0, {1, 1, 1}, {}, 5);
   x.answer(1, {1, 1, 1}, {}, 6);
@@ -92,8 +95,9 @@ TEST_CASE("A fetch that brought too little is followed by one search for a short
   }
 }
 
-TEST_CASE("At the end of its patience a lookup takes what is here, and later answers are released",
-          "[connector][groups]") {
+TEST_CASE(
+    "connector grouped peers: at the end of its patience a lookup takes what is here, and later answers are released",
+    "[connector][groups]") {
   searched x;
   SECTION("during a search") {
     x.answer(0, {1, 1, 1}, {}, 5);
@@ -117,7 +121,8 @@ TEST_CASE("At the end of its patience a lookup takes what is here, and later ans
   CHECK(x.state.leases_held() == 0);
 }
 
-TEST_CASE("A request that ends while peers are asked leaves nothing with them", "[connector][groups]") {
+TEST_CASE("connector grouped peers: a request that ends while peers are asked leaves nothing with them",
+          "[connector][groups]") {
   searched x;
   x.answer(0, {1, 1, 1}, {}, 5);
   x.finish("a");
@@ -127,7 +132,8 @@ TEST_CASE("A request that ends while peers are asked leaves nothing with them", 
   CHECK(x.lookups.empty());
 }
 
-TEST_CASE("Peers are not searched where all is here, or no hit could be longer", "[connector][groups]") {
+TEST_CASE("connector grouped peers: peers are not searched where all is here, or no hit could be longer",
+          "[connector][groups]") {
   harness x(two_groups());
   x.has_peers = true;
   x.ask("a", 13);
@@ -137,7 +143,7 @@ TEST_CASE("Peers are not searched where all is here, or no hit could be longer",
   CHECK(x.ask("a", 13) == matched_tokens{12, true});
 }
 
-TEST_CASE("A search waits until there is room for its lookups", "[connector][groups]") {
+TEST_CASE("connector grouped peers: a search waits until there is room for its lookups", "[connector][groups]") {
   auto options = two_groups();
   options.lookups_max = 3;
   harness x(options);

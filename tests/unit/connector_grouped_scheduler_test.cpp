@@ -13,7 +13,8 @@ using namespace troupe::test::groups;
 
 using std::chrono::seconds;
 
-TEST_CASE("A lookup asks for all groups, and waits for all answers", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a lookup asks for all groups, and waits for all answers",
+          "[connector][groups]") {
   harness x(three_groups());
   CHECK_FALSE(x.ask("a", 13).tokens);
   REQUIRE(x.lookups.size() == 3);
@@ -29,7 +30,7 @@ TEST_CASE("A lookup asks for all groups, and waits for all answers", "[connector
   CHECK(x.ask("a", 13) == matched_tokens{12, true});
 }
 
-TEST_CASE("The page of the last token is not looked up", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: the page of the last token is not looked up", "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 12);
   REQUIRE(x.lookups.size() == 2);
@@ -37,7 +38,7 @@ TEST_CASE("The page of the last token is not looked up", "[connector][groups]") 
   CHECK(x.ask("b", 4) == matched_tokens{0, false});
 }
 
-TEST_CASE("Only the pages of the hit stay leased, in each group", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: only the pages of the hit stay leased, in each group", "[connector][groups]") {
   harness x(three_groups());
   x.ask("a", 17);
   x.answer(0, {1, 1, 1, 1});
@@ -52,7 +53,7 @@ TEST_CASE("Only the pages of the hit stay leased, in each group", "[connector][g
   CHECK(x.releases.empty());
 }
 
-TEST_CASE("A lookup that finds nothing of use keeps no lease", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a lookup that finds nothing of use keeps no lease", "[connector][groups]") {
   harness x(three_groups());
   x.ask("a", 13);
   x.answer(0, {1, 1, 1});
@@ -63,7 +64,8 @@ TEST_CASE("A lookup that finds nothing of use keeps no lease", "[connector][grou
   CHECK(x.state.leases_held() == 0);
 }
 
-TEST_CASE("An answer that comes too late is not used, and its lease released", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: an answer that comes too late is not used, and its lease released",
+          "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 13);
   x.answer(0, {1, 1, 1});
@@ -73,7 +75,8 @@ TEST_CASE("An answer that comes too late is not used, and its lease released", "
   CHECK(x.releases.size() == 2);
 }
 
-TEST_CASE("A hit is looked up again when its lease may have expired", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a hit is looked up again when its lease may have expired",
+          "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 13);
   x.answer(0, {1, 1, 1}, seconds(4));
@@ -85,7 +88,8 @@ TEST_CASE("A hit is looked up again when its lease may have expired", "[connecto
   CHECK(x.lookups.size() == 2);
 }
 
-TEST_CASE("An answer whose lease has expired before the engine asks makes no hit", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: an answer whose lease has expired before the engine asks makes no hit",
+          "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 13);
   x.answer(0, {1, 1, 1}, seconds(4));
@@ -96,7 +100,8 @@ TEST_CASE("An answer whose lease has expired before the engine asks makes no hit
   CHECK(x.state.leases_held() == 0);
 }
 
-TEST_CASE("Each group loads what the hit needs into the blocks that the engine has for it", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: each group loads what the hit needs into the blocks that the engine has for it",
+          "[connector][groups]") {
   harness x(three_groups());
   const auto meta = x.load_twelve("a");
   REQUIRE(meta.loads.size() == 3);
@@ -108,7 +113,7 @@ TEST_CASE("Each group loads what the hit needs into the blocks that the engine h
   CHECK(meta.loads[2].blocks == std::vector<block_id>{9});
 }
 
-TEST_CASE("Blocks that the engine has computed are not loaded", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: blocks that the engine has computed are not loaded", "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 13, 4);
   x.answer(0, {1, 1, 1});
@@ -122,7 +127,8 @@ TEST_CASE("Blocks that the engine has computed are not loaded", "[connector][gro
   CHECK(meta.loads[1].blocks == std::vector<block_id>{1, 2});
 }
 
-TEST_CASE("A page that was not loaded is left out of later hits of its request", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a page that was not loaded is left out of later hits of its request",
+          "[connector][groups]") {
   harness x(three_groups());
   const auto meta = x.load_twelve("a");
   x.report({.received = {"a"},
@@ -142,7 +148,8 @@ TEST_CASE("A page that was not loaded is left out of later hits of its request",
   CHECK(x.ask("b", 13) == matched_tokens{12, true});
 }
 
-TEST_CASE("A page that the node could not be asked for is tried again", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a page that the node could not be asked for is tried again",
+          "[connector][groups]") {
   auto options = three_groups();
   options.workers = 2;
   harness x(options);
@@ -162,7 +169,9 @@ TEST_CASE("A page that the node could not be asked for is tried again", "[connec
   CHECK(x.ask("a", 13) == matched_tokens{damaged ? 8U : 12U, true});
 }
 
-TEST_CASE("A page that is damaged on one worker is not tried again, whatever the others say", "[connector][groups]") {
+TEST_CASE(
+    "connector grouped scheduler: a page that is damaged on one worker is not tried again, whatever the others say",
+    "[connector][groups]") {
   auto options = three_groups();
   options.workers = 2;
   harness x(options);
@@ -178,7 +187,8 @@ TEST_CASE("A page that is damaged on one worker is not tried again, whatever the
   CHECK(x.ask("a", 13) == matched_tokens{8, true});
 }
 
-TEST_CASE("A save of which a worker says no more than that it was not tried has failed", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a save of which a worker says no more than that it was not tried has failed",
+          "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 13);
   x.answer(0, {});
@@ -193,7 +203,7 @@ TEST_CASE("A save of which a worker says no more than that it was not tried has 
   CHECK(events[0].first_page == 1);
 }
 
-TEST_CASE("A request is not loaded again and again", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a request is not loaded again and again", "[connector][groups]") {
   harness x(three_groups());
   for (int i = 0; i < 3; ++i) {
     x.load_twelve("a");
@@ -203,7 +213,9 @@ TEST_CASE("A request is not loaded again and again", "[connector][groups]") {
   CHECK(x.lookups.empty());
 }
 
-TEST_CASE("Pages are saved by the step that completes them, and their blocks held until then", "[connector][groups]") {
+TEST_CASE(
+    "connector grouped scheduler: pages are saved by the step that completes them, and their blocks held until then",
+    "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 13);
   x.answer(0, {});
@@ -226,7 +238,8 @@ TEST_CASE("Pages are saved by the step that completes them, and their blocks hel
   CHECK(x.state.tracked_requests() == 0);
 }
 
-TEST_CASE("Drafts are in no page, whether they are accepted or not", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: drafts are in no page, whether they are accepted or not",
+          "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 7);
   x.answer(0, {});
@@ -251,7 +264,7 @@ TEST_CASE("Drafts are in no page, whether they are accepted or not", "[connector
   CHECK(meta.stores[0].blocks == std::vector<block_id>{11, 12});
 }
 
-TEST_CASE("Pages that were found behind the hit are saved again", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: pages that were found behind the hit are saved again", "[connector][groups]") {
   harness x(three_groups());
   x.ask("a", 17);
   x.answer(0, {1, 1, 1, 0});
@@ -273,7 +286,8 @@ TEST_CASE("Pages that were found behind the hit are saved again", "[connector][g
   CHECK(x.state.open_transfers() == 0);
 }
 
-TEST_CASE("A page of a window that has gone on is not saved any more", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a page of a window that has moved on is not saved any more",
+          "[connector][groups]") {
   harness x(two_groups());
   const auto first = x.run("a", {{1, 2, 3, 4}, {5, 6, 7, 8}}, 0, 8, 17);
   CHECK(first.stores.empty()); // not known yet
@@ -292,7 +306,9 @@ TEST_CASE("A page of a window that has gone on is not saved any more", "[connect
   CHECK(next.stores[1].blocks == std::vector<block_id>{3, 4, 9, 10});
 }
 
-TEST_CASE("What is computed again after a preemption can be saved, whatever had been freed", "[connector][groups]") {
+TEST_CASE(
+    "connector grouped scheduler: what is computed again after a preemption can be saved, whatever had been freed",
+    "[connector][groups]") {
   auto options = two_groups();
   options.groups[1].tokens = 2;
   harness x(options);
@@ -320,7 +336,8 @@ TEST_CASE("What is computed again after a preemption can be saved, whatever had 
   CHECK(meta.stores[0].blocks == std::vector<block_id>{1, 2});
 }
 
-TEST_CASE("A state is saved where it is offered, and not out of the tables", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a state is saved where it is offered, and not out of the tables",
+          "[connector][groups]") {
   harness x(three_groups());
   x.ask("a", 13);
   x.answer(0, {});
@@ -338,7 +355,8 @@ TEST_CASE("A state is saved where it is offered, and not out of the tables", "[c
   CHECK(meta.stores[2].keys.front() == meta.stores[0].keys.front());
 }
 
-TEST_CASE("A request that finishes during its load keeps its blocks until it is received", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a request that finishes during its load keeps its blocks until it is received",
+          "[connector][groups]") {
   harness x(three_groups());
   x.load_twelve("a");
   CHECK(x.state.request_finished("a"));
@@ -350,7 +368,7 @@ TEST_CASE("A request that finishes during its load keeps its blocks until it is 
   CHECK(x.state.leases_held() == 0);
 }
 
-TEST_CASE("A hit that the engine does not use is released", "[connector][groups]") {
+TEST_CASE("connector grouped scheduler: a hit that the engine does not use is released", "[connector][groups]") {
   harness x(two_groups());
   x.ask("a", 13);
   x.answer(0, {1, 1, 1});

@@ -85,7 +85,8 @@ using names = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("A request is received when the loads of all groups of a worker have ended", "[connector][groups]") {
+TEST_CASE("connector grouped worker: a request is received when the loads of all groups of a worker have ended",
+          "[connector][groups]") {
   worker x({true, true});
   x.half->bind_connector_metadata({.loads = {load("a", 0), load("a", 1)}, .stores = {store(1)}});
   CHECK(x.groups[0]->bound.loads.size() == 1);
@@ -100,7 +101,8 @@ TEST_CASE("A request is received when the loads of all groups of a worker have e
   CHECK(said.failed == names{"a"});
 }
 
-TEST_CASE("A worker of one stage has its groups alone, and names loads of others as received", "[connector][groups]") {
+TEST_CASE("connector grouped worker: a worker of one stage has its groups alone, and names loads of others as received",
+          "[connector][groups]") {
   worker x({false, true, false}, {.group = 1, .per_block = 4});
   x.half->bind_connector_metadata({.loads = {load("a", 0), load("a", 1), load("b", 0), load("b", 2), load("c", 7)},
                                    .stores = {store(0), store(1), store(9)}});
@@ -114,7 +116,8 @@ TEST_CASE("A worker of one stage has its groups alone, and names loads of others
   CHECK(x.half->get_kv_connector_stats().hit_tokens == 12);
 }
 
-TEST_CASE("A worker registers a cache for each of its groups, or none", "[connector][groups]") {
+TEST_CASE("connector grouped worker: a worker registers a cache for each of its groups, or none",
+          "[connector][groups]") {
   worker x({true, false, true});
   CHECK(x.half->register_groups(std::vector<kv_cache_view>(3)).error().text.find("3 KV caches for 2") !=
         std::string::npos);

@@ -26,7 +26,7 @@ bool has_finish(const connector_metadata& meta, std::string_view id) {
 
 } // namespace
 
-TEST_CASE("H1 a preempted request is reported to the workers while its stores are open", "[connector][hazards]") {
+TEST_CASE("H1: a preempted request is reported to the workers while its stores are open", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.admit("r", tokens, blocks_from(0, 7));
@@ -40,7 +40,7 @@ TEST_CASE("H1 a preempted request is reported to the workers while its stores ar
   CHECK(harness.preempt("r").preempted.empty());
 }
 
-TEST_CASE("H2 a resumed request knows what the prefix cache has", "[connector][hazards]") {
+TEST_CASE("H2: a resumed request knows what the prefix cache has", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   run_cold(harness, "r", blocks_from(0, 7));
   harness.preempt("r");
@@ -55,7 +55,7 @@ TEST_CASE("H2 a resumed request knows what the prefix cache has", "[connector][h
   CHECK(loads[0].blocks == std::vector<block_id>{33, 34, 35});
 }
 
-TEST_CASE("H3 a resumed request loads what the store has", "[connector][hazards]") {
+TEST_CASE("H3: a resumed request loads what the store has", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   run_cold(harness, "r", blocks_from(0, 7));
   harness.preempt("r");
@@ -66,7 +66,7 @@ TEST_CASE("H3 a resumed request loads what the store has", "[connector][hazards]
   CHECK(harness.ask("r", tokens) == matched_tokens{96, true});
 }
 
-TEST_CASE("H4 an unused lease is released however the request ends", "[connector][hazards]") {
+TEST_CASE("H4: an unused lease is released however the request ends", "[connector][hazards]") {
   const auto tokens = tokens_from(1, 100);
   const auto all_given_back = [](const scheduler_harness& harness) {
     std::set<std::uint64_t> released;
@@ -170,7 +170,7 @@ TEST_CASE("H4 an unused lease is released however the request ends", "[connector
   }
 }
 
-TEST_CASE("H7 repeated lookups change nothing", "[connector][hazards]") {
+TEST_CASE("H7: repeated lookups change nothing", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   for (int i = 0; i < 10; ++i)
@@ -190,7 +190,7 @@ TEST_CASE("H7 repeated lookups change nothing", "[connector][hazards]") {
   CHECK(meta.stores[0].keys.size() == 2);
 }
 
-TEST_CASE("H8 C-8 a request that is aborted during its load is reported once, as received", "[connector][hazards]") {
+TEST_CASE("H8 C-8: a request that is aborted during its load is reported once, as received", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   harness.begin_load("r", tokens_from(1, 100), 0, 4, blocks_from(0, 4));
   CHECK(harness.finish("r")); // its blocks are being written
@@ -203,7 +203,7 @@ TEST_CASE("H8 C-8 a request that is aborted during its load is reported once, as
   CHECK_FALSE(has_finish(harness.build(), "r"));
 }
 
-TEST_CASE("C-2 requests share keys only if everything that determines their KV is the same", "[connector][hazards]") {
+TEST_CASE("C-2: requests share keys only if everything that determines their KV is the same", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const multimodal_item cat{20, 10, "cat"};
@@ -232,7 +232,7 @@ TEST_CASE("C-2 requests share keys only if everything that determines their KV i
   CHECK(other.state.find("plain")->keys().front() != base.front());
 }
 
-TEST_CASE("C-6 the blocks of a resumed request replace the old ones", "[connector][hazards]") {
+TEST_CASE("C-6: the blocks of a resumed request replace the old ones", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.admit("r", tokens, blocks_from(0, 3));
@@ -255,7 +255,7 @@ TEST_CASE("C-6 the blocks of a resumed request replace the old ones", "[connecto
   CHECK(std::ranges::equal(harness.state.find("r")->blocks(), blocks_from(60, 7)));
 }
 
-TEST_CASE("C-10 a page that could not be stored is retried a bounded number of times", "[connector][hazards]") {
+TEST_CASE("C-10: a page that could not be stored is retried a bounded number of times", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.admit("r", tokens, blocks_from(0, 7));
@@ -290,7 +290,7 @@ TEST_CASE("C-10 a page that could not be stored is retried a bounded number of t
   CHECK(meta.stores[0].keys.size() == 4);
 }
 
-TEST_CASE("C-10 a page that could not be loaded is stored again", "[connector][hazards]") {
+TEST_CASE("C-10: a page that could not be loaded is stored again", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.begin_load("r", tokens, 0, 5, blocks_from(0, 5));
@@ -309,7 +309,8 @@ TEST_CASE("C-10 a page that could not be loaded is stored again", "[connector][h
   CHECK(meta.stores[1].first_page == 5);
 }
 
-TEST_CASE("a load that failed from its first block on is retried a bounded number of times", "[connector][hazards]") {
+TEST_CASE("connector hazards: a load that failed from its first block on is retried a bounded number of times",
+          "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.begin_load("r", tokens, 0, 5, blocks_from(0, 5));
@@ -324,7 +325,7 @@ TEST_CASE("a load that failed from its first block on is retried a bounded numbe
   CHECK(meta.stores[0].blocks == blocks_from(10, 6));
 }
 
-TEST_CASE("C-11 a hook never blocks, and each request is looked up once", "[connector][hazards]") {
+TEST_CASE("C-11: a hook never blocks, and each request is looked up once", "[connector][hazards]") {
   auto options = hf3fs_options();
   options.lookups_max = 2;
   options.lookup_keys_max = 4;
@@ -348,7 +349,7 @@ TEST_CASE("C-11 a hook never blocks, and each request is looked up once", "[conn
   CHECK(harness.state.leases_held() == 3);
 }
 
-TEST_CASE("C-12 a request whose tokens do not determine its KV is ignored", "[connector][hazards]") {
+TEST_CASE("C-12: a request whose tokens do not determine its KV is ignored", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   CHECK(harness.state.get_num_new_matched_tokens({.id = "r", .tokens = {}, .cacheable = false}, 0, harness.now) ==
         matched_tokens{0, false});
@@ -358,7 +359,7 @@ TEST_CASE("C-12 a request whose tokens do not determine its KV is ignored", "[co
   CHECK(harness.state.tracked_requests() == 0);
 }
 
-TEST_CASE("C-22 pages in the store are not stored again", "[connector][hazards]") {
+TEST_CASE("C-22: pages in the store are not stored again", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   harness.begin_load("r", tokens_from(1, 100), 32, 6, blocks_from(0, 7));
   harness.report({.received = {"r"}});
@@ -366,7 +367,7 @@ TEST_CASE("C-22 pages in the store are not stored again", "[connector][hazards]"
   CHECK(harness.run_new("r", blocks_from(0, 7), 96, 4).stores.empty());
 }
 
-TEST_CASE("a request keeps its blocks until all of its stores are reported", "[connector]") {
+TEST_CASE("connector hazards: a request keeps its blocks until all of its stores are reported", "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.admit("r", tokens, blocks_from(0, 7));
@@ -383,7 +384,7 @@ TEST_CASE("a request keeps its blocks until all of its stores are reported", "[c
   CHECK(harness.state.tracked_requests() == 0);
 }
 
-TEST_CASE("invalid reports change nothing and end nothing", "[connector]") {
+TEST_CASE("connector hazards: invalid reports change nothing and end nothing", "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.begin_load("r", tokens, 0, 4, blocks_from(0, 4));
@@ -400,7 +401,7 @@ TEST_CASE("invalid reports change nothing and end nothing", "[connector]") {
   CHECK(harness.state.leases_held() == 0);
 }
 
-TEST_CASE("with several workers a page is stored when all of them have stored it", "[connector]") {
+TEST_CASE("connector hazards: with several workers a page is stored when all of them have stored it", "[connector]") {
   auto options = hf3fs_options();
   options.workers = 4;
   options.writers = 3;
@@ -421,7 +422,8 @@ TEST_CASE("with several workers a page is stored when all of them have stored it
   CHECK(again.stores[0].first_page == 1);
 }
 
-TEST_CASE("after a reset no earlier page is found, and running requests are not saved", "[connector]") {
+TEST_CASE("connector hazards: after a reset no earlier page is found, and running requests are not saved",
+          "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.ask("old", tokens);
@@ -438,7 +440,7 @@ TEST_CASE("after a reset no earlier page is found, and running requests are not 
   CHECK_FALSE(harness.finish("old"));
 }
 
-TEST_CASE("a request with non-consecutive tokens is ignored", "[connector]") {
+TEST_CASE("connector hazards: a request with non-consecutive tokens is ignored", "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.admit("r", tokens, blocks_from(0, 20));
@@ -447,7 +449,7 @@ TEST_CASE("a request with non-consecutive tokens is ignored", "[connector]") {
   CHECK_FALSE(harness.state.find("r")->usable());
 }
 
-TEST_CASE("prompts only: generated tokens are not stored", "[connector]") {
+TEST_CASE("connector hazards: prompts only: generated tokens are not stored", "[connector]") {
   auto options = hf3fs_options();
   options.save_generated = false;
   scheduler_harness harness(options);

@@ -78,7 +78,7 @@ std::size_t shared(const keys_of& a, const keys_of& b) {
 
 } // namespace
 
-TEST_CASE("MD5 of blocks matches the HF3FS connector", "[connector]") {
+TEST_CASE("connector keys: MD5 of blocks matches the HF3FS connector", "[connector]") {
   const auto first = md5_block_hash("", tokens_of{1, 2, 3, 4});
   CHECK(first == "277eea91ca4b473737090281ef7e3fec");
   CHECK(md5_block_hash(first, tokens_of{5, 6, 7, 8}) == "2475cfddf289f6f8197bb30218808f0b");
@@ -89,7 +89,7 @@ TEST_CASE("MD5 of blocks matches the HF3FS connector", "[connector]") {
   CHECK(md5_block_hash("", {}) == "e331eb04d60967ef676161ab4fcaa1a9");
 }
 
-TEST_CASE("The rolling hash is SHA-256 of the parent and of big-endian tokens", "[connector]") {
+TEST_CASE("connector keys: the rolling hash is SHA-256 of the parent and of big-endian tokens", "[connector]") {
   CHECK(hex(rolling_hash(block_hash{}, tokens_of{1, 2, 3})) ==
         "db9ea6001d3ab7d3f65542eef1d4f0ea18106524bd4f57b99d368f9b7a86c5cf");
   CHECK(hex(rolling_hash({}, {})) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -99,7 +99,7 @@ TEST_CASE("The rolling hash is SHA-256 of the parent and of big-endian tokens", 
   CHECK(hex(rolling_hash(parent, tokens)) == "b242623b686109f860110d435188835ff069ebc9e3de31ec05fee59066b0d753");
 }
 
-TEST_CASE("Keys never change between versions since caches outlive programs", "[connector]") {
+TEST_CASE("connector keys: keys never change between versions since caches outlive programs", "[connector]") {
   // Computed by another program from the words of the header.
   const std::vector<std::pair<key_source, std::array<std::string, 2>>> expected{
       {key_source::engine_hashes, {"535203019e05d46c9b4a14c5fd4d8095", "03db19e7e8f6c1b528b3bd520a5c05f7"}},
@@ -121,13 +121,13 @@ TEST_CASE("Keys never change between versions since caches outlive programs", "[
   }
 }
 
-TEST_CASE("Names of key sources", "[connector]") {
+TEST_CASE("connector keys: names of key sources", "[connector]") {
   CHECK(to_string(key_source::engine_hashes) == "engine_hashes");
   CHECK(to_string(key_source::md5_chain) == "md5_chain");
   CHECK(to_string(key_source::rolling_chunk_hash) == "rolling_chunk_hash");
 }
 
-TEST_CASE("Keys do not depend on how tokens arrive", "[connector]") {
+TEST_CASE("connector keys: keys do not depend on how tokens arrive", "[connector]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -160,7 +160,7 @@ TEST_CASE("Keys do not depend on how tokens arrive", "[connector]") {
   }
 }
 
-TEST_CASE("Another token changes the keys of its page and of all later pages", "[connector]") {
+TEST_CASE("connector keys: another token changes the keys of its page and of all later pages", "[connector]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -184,7 +184,7 @@ TEST_CASE("Another token changes the keys of its page and of all later pages", "
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Every part of the scope changes every key", "[connector]") {
+TEST_CASE("connector keys: every part of the scope changes every key", "[connector]") {
   const auto tokens = counted(40);
   const key_scope base{some_namespace, "ab", "cd", 1};
   const std::vector<key_scope> scopes{
@@ -220,7 +220,7 @@ TEST_CASE("Every part of the scope changes every key", "[connector]") {
     CHECK_FALSE(key.is_null());
 }
 
-TEST_CASE("A multimodal item changes keys from the page on in which it begins", "[connector]") {
+TEST_CASE("connector keys: a multimodal item changes keys from the page on in which it begins", "[connector]") {
   const auto tokens = counted(80);
   const key_scope scope{some_namespace};
   for (const auto source : all_sources) {
@@ -251,7 +251,8 @@ TEST_CASE("A multimodal item changes keys from the page on in which it begins", 
   }
 }
 
-TEST_CASE("An item counts when its page becomes full, and its text may be changed before", "[connector]") {
+TEST_CASE("connector keys: an item counts when its page becomes full, and its text may be changed before",
+          "[connector]") {
   const auto tokens = counted(16);
   const key_chain_options options{key_source::rolling_chunk_hash, 4, 2};
   std::string hash = "cat";
@@ -267,7 +268,7 @@ TEST_CASE("An item counts when its page becomes full, and its text may be change
   CHECK(std::ranges::equal(chain.keys(), expected));
 }
 
-TEST_CASE("Keys of coarse pages are a subset of the keys of blocks", "[connector]") {
+TEST_CASE("connector keys: keys of coarse pages are a subset of the keys of blocks", "[connector]") {
   const auto tokens = counted(100);
   const std::array items{multimodal_item{70, 2, "dog"}, multimodal_item{21, 30, "cat"}, multimodal_item{22, 1, "cow"}};
   for (const auto source : {key_source::engine_hashes, key_source::md5_chain}) {
@@ -290,7 +291,7 @@ TEST_CASE("Keys of coarse pages are a subset of the keys of blocks", "[connector
   CHECK(pages == keys_at_once({key_source::rolling_chunk_hash, 16, 1}, {some_namespace}, tokens));
 }
 
-TEST_CASE("A gap is refused, and known tokens are skipped", "[connector]") {
+TEST_CASE("connector keys: a gap is refused, and known tokens are skipped", "[connector]") {
   const auto tokens = counted(64);
   for (const auto source : all_sources) {
     INFO(to_string(source));
@@ -330,7 +331,7 @@ TEST_CASE("A gap is refused, and known tokens are skipped", "[connector]") {
   }
 }
 
-TEST_CASE("Ranges that end beyond 32 bits are refused", "[connector]") {
+TEST_CASE("connector keys: ranges that end beyond 32 bits are refused", "[connector]") {
   constexpr auto most = std::numeric_limits<std::uint32_t>::max();
   // Addresses without memory: with the engine's hashes, tokens are counted and not read.
   constexpr auto bytes = std::size_t{most} * sizeof(token_id);
@@ -348,7 +349,7 @@ TEST_CASE("Ranges that end beyond 32 bits are refused", "[connector]") {
   ::munmap(area, bytes);
 }
 
-TEST_CASE("With hashes from the engine, keys are derived from hashes alone", "[connector]") {
+TEST_CASE("connector keys: with hashes from the engine, keys are derived from hashes alone", "[connector]") {
   const auto tokens = counted(32);
   const auto hashes = engine_hashes_of(tokens, 4);
   key_chain chain{{key_source::engine_hashes, 4, 2}, {some_namespace}, {}};
@@ -360,7 +361,7 @@ TEST_CASE("With hashes from the engine, keys are derived from hashes alone", "[c
   CHECK(std::ranges::equal(chain.keys(), keys));
 }
 
-TEST_CASE("A page size of zero counts as one token", "[connector]") {
+TEST_CASE("connector keys: a page size of zero counts as one token", "[connector]") {
   const auto tokens = counted(5);
   const auto hashes = engine_hashes_of(tokens, 1);
   for (const auto source : all_sources) {
@@ -377,7 +378,7 @@ TEST_CASE("A page size of zero counts as one token", "[connector]") {
   }
 }
 
-TEST_CASE("A moved chain continues", "[connector]") {
+TEST_CASE("connector keys: a moved chain continues", "[connector]") {
   const auto tokens = counted(24);
   const key_chain_options options{key_source::md5_chain, 4, 1};
   const auto expected = keys_at_once(options, {some_namespace}, tokens);

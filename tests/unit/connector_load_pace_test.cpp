@@ -87,7 +87,7 @@ double least_of(const std::vector<std::uint8_t>& on_disk, std::uint32_t first, d
 
 } // namespace
 
-TEST_CASE("a rate is an average over all tokens that weights older ones less", "[load_pace]") {
+TEST_CASE("connector load pace: a rate is an average over all tokens that weights older ones less", "[load_pace]") {
   fading_pace pace(std::chrono::seconds(10));
   CHECK_FALSE(pace.seconds_per_token());
   auto now = start_time;
@@ -106,7 +106,7 @@ TEST_CASE("a rate is an average over all tokens that weights older ones less", "
   CHECK(*pace.seconds_per_token() > 0);
 }
 
-TEST_CASE("the time of steps is measured whether they are scheduled ahead or not", "[load_pace]") {
+TEST_CASE("connector load pace: the time of steps is measured whether they are scheduled ahead or not", "[load_pace]") {
   // Prompts in two chunks, each behind steps that decode, and between pauses of any length.
   const bool ahead = GENERATE(false, true);
   load_pace pace(when_faster());
@@ -132,7 +132,7 @@ TEST_CASE("the time of steps is measured whether they are scheduled ahead or not
   CHECK(*pace.computed_token() == Approx((0.010 + 0.4096) / 4096).epsilon(0.02));
 }
 
-TEST_CASE("steps with few tokens or before a pause are not measured", "[load_pace]") {
+TEST_CASE("connector load pace: steps with few tokens or before a pause are not measured", "[load_pace]") {
   load_pace pace(when_faster());
   auto now = start_time;
   for (int i = 0; i < 20; ++i) {
@@ -153,7 +153,7 @@ TEST_CASE("steps with few tokens or before a pause are not measured", "[load_pac
   CHECK_FALSE(pace.computed_token());
 }
 
-TEST_CASE("loads are counted by their source", "[load_pace]") {
+TEST_CASE("connector load pace: loads are counted by their source", "[load_pace]") {
   load_pace pace(when_faster());
   pace.loaded({.memory = 1000}, milliseconds(100), true, 0, start_time);
   CHECK(*pace.memory_token() == Approx(1e-4));
@@ -174,13 +174,13 @@ TEST_CASE("loads are counted by their source", "[load_pace]") {
   CHECK(*other.disk_token() == Approx(0.03).epsilon(0.01));
 }
 
-TEST_CASE("a load that delays a step is charged the time beyond the compute time", "[load_pace]") {
+TEST_CASE("connector load pace: a load that delays a step is charged the time beyond the compute time", "[load_pace]") {
   auto pace = that_knows(10, 100, 100);
   pace.loaded({.disk = 1000}, milliseconds(350), true, 2000, start_time + std::chrono::hours(5));
   CHECK(*pace.disk_token() == Approx(1.5e-4).epsilon(0.01));
 }
 
-TEST_CASE("all pages are loaded where the number on disk is unknown", "[load_pace]") {
+TEST_CASE("connector load pace: all pages are loaded where the number on disk is unknown", "[load_pace]") {
   auto knows = that_knows(1, 1000, 10);
   CHECK(worth(knows, marks("mmdd")) == 2);
   CHECK(knows.worth_loading(0, 4, {}, tokens_of_page) == 4);
@@ -188,7 +188,7 @@ TEST_CASE("all pages are loaded where the number on disk is unknown", "[load_pac
   CHECK(pace.worth_loading(0, 4, {}, tokens_of_page) == 4);
 }
 
-TEST_CASE("a hit is cut where the disk is slower than computing", "[load_pace]") {
+TEST_CASE("connector load pace: a hit is cut where the disk is slower than computing", "[load_pace]") {
   auto pace = that_knows(1, 30, 10);
   CHECK(worth(pace, marks("mmmmdddd")) == 4);
   CHECK(worth(pace, marks("dddd")) == 0);
@@ -208,7 +208,7 @@ TEST_CASE("a hit is cut where the disk is slower than computing", "[load_pace]")
   CHECK(worth(slow_memory, marks("mmdm")) == 2);
 }
 
-TEST_CASE("the rules always and never do not use measurements", "[load_pace]") {
+TEST_CASE("connector load pace: the rules always and never do not use measurements", "[load_pace]") {
   load_pace_options options;
   auto always = that_knows(1, 1000, 10, options);
   CHECK(worth(always, marks("mmdd")) == 4);
@@ -219,7 +219,7 @@ TEST_CASE("the rules always and never do not use measurements", "[load_pace]") {
   CHECK(worth(never, marks("dmmm"), 1) == 4);
 }
 
-TEST_CASE("one hit in sixteen is loaded further to measure the disk", "[load_pace]") {
+TEST_CASE("connector load pace: one hit in sixteen is loaded further to measure the disk", "[load_pace]") {
   auto options = when_faster();
   options.explore_tokens = 3 * tokens_of_page;
   auto pace = that_knows(1, 30, 10, options);
@@ -245,7 +245,7 @@ TEST_CASE("one hit in sixteen is loaded further to measure the disk", "[load_pac
   CHECK(worth(small, marks("ddd")) == 1);
 }
 
-TEST_CASE("before any measurement, a part of one hit in sixteen is loaded", "[load_pace]") {
+TEST_CASE("connector load pace: before any measurement, a part of one hit in sixteen is loaded", "[load_pace]") {
   auto options = when_faster();
   options.first_look_tokens = 2 * tokens_of_page;
   load_pace pace(options);
@@ -272,7 +272,8 @@ TEST_CASE("before any measurement, a part of one hit in sixteen is loaded", "[lo
   CHECK(worth(other, hit) == 8);
 }
 
-TEST_CASE("the load decision never picks the slower way except to explore, and adapts to changes", "[load_pace]") {
+TEST_CASE("connector load pace: the load decision never picks the slower way except to explore, and adapts to changes",
+          "[load_pace]") {
   const auto seed = GENERATE(range(1U, 61U));
   CAPTURE(seed);
   std::mt19937_64 random(seed);
@@ -366,7 +367,8 @@ scheduler_options options_with(disk_hits rule) {
 
 } // namespace
 
-TEST_CASE("a hit is cut at the first page on disk, and computed pages are not saved again", "[load_pace]") {
+TEST_CASE("connector load pace: a hit is cut at the first page on disk, and computed pages are not saved again",
+          "[load_pace]") {
   scheduler_harness harness(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
   harness.ask("r", tokens);
@@ -393,7 +395,7 @@ TEST_CASE("a hit is cut at the first page on disk, and computed pages are not sa
   CHECK(stores[0].keys.size() == 1);
 }
 
-TEST_CASE("a hit with no page worth loading is released and not saved again", "[load_pace]") {
+TEST_CASE("connector load pace: a hit with no page worth loading is released and not saved again", "[load_pace]") {
   scheduler_harness harness(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
   harness.ask("r", tokens);
@@ -414,7 +416,8 @@ TEST_CASE("a hit with no page worth loading is released and not saved again", "[
   CHECK(harness.state.passed_over_tokens() == 80 + 48);
 }
 
-TEST_CASE("pages that are computed because the disk is slow are read ahead for the next request", "[load_pace]") {
+TEST_CASE("connector load pace: pages that are computed because the disk is slow are read ahead for the next request",
+          "[load_pace]") {
   auto options = options_with(disk_hits::when_faster);
   options.pace.first_look_tokens = 16;
   options.pace.computing_guess = milliseconds(100);
@@ -460,7 +463,8 @@ TEST_CASE("pages that are computed because the disk is slow are read ahead for t
   CHECK(harness.released.size() == 5);
 }
 
-TEST_CASE("a hit is evaluated again when the engine has fewer of its tokens than before", "[load_pace]") {
+TEST_CASE("connector load pace: a hit is evaluated again when the engine has fewer of its tokens than before",
+          "[load_pace]") {
   scheduler_harness harness(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
   harness.ask("r", tokens, 16);
@@ -470,7 +474,7 @@ TEST_CASE("a hit is evaluated again when the engine has fewer of its tokens than
   CHECK(harness.ask("r", tokens, 64) == matched_tokens{16, true});
 }
 
-TEST_CASE("the rest of a hit may be too short to be loaded", "[load_pace]") {
+TEST_CASE("connector load pace: the rest of a hit may be too short to be loaded", "[load_pace]") {
   auto options = options_with(disk_hits::never);
   options.min_load_tokens = 48;
   scheduler_harness harness(options);
@@ -480,7 +484,7 @@ TEST_CASE("the rest of a hit may be too short to be loaded", "[load_pace]") {
   CHECK(harness.ask("r", tokens) == matched_tokens{0, false});
 }
 
-TEST_CASE("a hit that is looked up in parts is one hit", "[load_pace]") {
+TEST_CASE("connector load pace: a hit that is looked up in parts is one hit", "[load_pace]") {
   auto options = options_with(disk_hits::never);
   options.lookup_keys_max = 2;
   scheduler_harness harness(options);
@@ -503,7 +507,7 @@ TEST_CASE("a hit that is looked up in parts is one hit", "[load_pace]") {
   CHECK(harness.state.get_external_cache_hit_sources("s", 80) == hit_sources{.unknown = 80});
 }
 
-TEST_CASE("the scheduler half measures steps and loads", "[load_pace]") {
+TEST_CASE("connector load pace: the scheduler half measures steps and loads", "[load_pace]") {
   auto options = options_with(disk_hits::when_faster);
   options.pace.step_tokens_min = 64;
   options.synchronous_loads = GENERATE(false, true);

@@ -28,7 +28,7 @@ std::uint32_t longest(const std::vector<page_group>& groups, const std::vector<m
   return longest_hit(groups, found, limit, 4);
 }
 
-TEST_CASE("Full attention needs every page of a prefix", "[connector][groups]") {
+TEST_CASE("connector page group: full attention needs every page of a prefix", "[connector][groups]") {
   const std::vector groups{group(group_kind::full)};
   CHECK(longest(groups, {{1, 1, 1, 0, 1}}) == 3);
   CHECK(longest(groups, {{0, 1, 1, 1, 1}}) == 0);
@@ -36,7 +36,7 @@ TEST_CASE("Full attention needs every page of a prefix", "[connector][groups]") 
   CHECK(longest(groups, {{1, 1, 1, 1, 1}}, 2) == 2);
 }
 
-TEST_CASE("A window needs its last tokens, and nothing before", "[connector][groups]") {
+TEST_CASE("connector page group: a window needs its last tokens, and nothing before", "[connector][groups]") {
   const std::vector groups{group(group_kind::window, 6)};
   // For 12 tokens, the last 5: from token 7, which is in page 1.
   CHECK(first_token_needed(groups[0], 12, 4) == 7);
@@ -45,30 +45,33 @@ TEST_CASE("A window needs its last tokens, and nothing before", "[connector][gro
   CHECK(longest(groups, {{0, 0, 1}}) == 0);
 }
 
-TEST_CASE("A window that is one token shorter than whole pages needs one page less", "[connector][groups]") {
+TEST_CASE("connector page group: a window that is one token shorter than whole pages needs one page less",
+          "[connector][groups]") {
   CHECK(first_page_needed(group(group_kind::window, 5), 3, 4) == 2);
   CHECK(first_page_needed(group(group_kind::window, 6), 3, 4) == 1);
 }
 
-TEST_CASE("Tokens behind a window are needed as well", "[connector][groups]") {
+TEST_CASE("connector page group: tokens behind a window are needed as well", "[connector][groups]") {
   auto x = group(group_kind::window, 5);
   x.extra_tokens = 1;
   CHECK(first_page_needed(x, 3, 4) == 1);
 }
 
-TEST_CASE("A shorter hit needs other pages of a window than a longer one", "[connector][groups]") {
+TEST_CASE("connector page group: a shorter hit needs other pages of a window than a longer one",
+          "[connector][groups]") {
   const std::vector groups{group(group_kind::full), group(group_kind::window, 5, 4, {1})};
   CHECK(longest(groups, {{1, 1, 1, 1}, {0, 1, 0, 0}}) == 2);
   CHECK(longest(groups, {{1, 1, 1, 1}, {0, 1, 0, 1}}) == 4);
   CHECK(longest(groups, {{1, 1, 1, 0}, {0, 1, 0, 1}}) == 2);
 }
 
-TEST_CASE("A window of one token needs no page, and full attention decides", "[connector][groups]") {
+TEST_CASE("connector page group: a window of one token needs no page, and full attention decides",
+          "[connector][groups]") {
   const std::vector groups{group(group_kind::full), group(group_kind::window, 1, 4, {1})};
   CHECK(longest(groups, {{1, 1, 0}, {0, 0, 0}}) == 2);
 }
 
-TEST_CASE("A length that needs no page at all is no hit", "[connector][groups]") {
+TEST_CASE("connector page group: a length that needs no page at all is no hit", "[connector][groups]") {
   CHECK(longest({group(group_kind::window, 1)}, {{0, 0, 0}}) == 0);
   // A chunk has just ended behind page 1, and one goes on behind page 2.
   const std::vector groups{group(group_kind::chunk, 8)};
@@ -76,7 +79,7 @@ TEST_CASE("A length that needs no page at all is no hit", "[connector][groups]")
   CHECK(longest(groups, {{0, 0, 1}}) == 3);
 }
 
-TEST_CASE("A chunk needs its tokens since it began", "[connector][groups]") {
+TEST_CASE("connector page group: a chunk needs its tokens since it began", "[connector][groups]") {
   const auto x = group(group_kind::chunk, 8);
   CHECK(first_page_needed(x, 2, 4) == 2);
   CHECK(first_page_needed(x, 3, 4) == 2);
@@ -84,20 +87,20 @@ TEST_CASE("A chunk needs its tokens since it began", "[connector][groups]") {
   CHECK(longest({group(group_kind::full), group(group_kind::chunk, 8, 4, {1})}, {{1, 1, 1}, {0, 0, 0}}) == 2);
 }
 
-TEST_CASE("A state is needed where the hit ends, and only there", "[connector][groups]") {
+TEST_CASE("connector page group: a state is needed where the hit ends, and only there", "[connector][groups]") {
   const std::vector groups{group(group_kind::full), group(group_kind::state, 0, 4, {1})};
   CHECK(longest(groups, {{1, 1, 1, 1}, {0, 0, 1, 0}}) == 3);
   CHECK(longest(groups, {{1, 1, 0, 0}, {1, 0, 1, 0}}) == 1);
   CHECK(longest(groups, {{1, 1, 1, 1}, {0, 0, 0, 0}}) == 0);
 }
 
-TEST_CASE("The shortest list of marks limits a hit", "[connector][groups]") {
+TEST_CASE("connector page group: the shortest list of marks limits a hit", "[connector][groups]") {
   const std::vector groups{group(group_kind::full), group(group_kind::state, 0, 4, {1})};
   CHECK(longest(groups, {{1, 1, 1, 1}, {1, 1}}) == 2);
   CHECK(longest({}, {}) == 0);
 }
 
-TEST_CASE("A hit is the longest for which each group has what it needs", "[connector][groups]") {
+TEST_CASE("connector page group: a hit is the longest for which each group has what it needs", "[connector][groups]") {
   simulation::random_source random(7);
   for (int round = 0; round < 4000; ++round) {
     const auto pages = random.number(0, 7);
@@ -140,7 +143,7 @@ TEST_CASE("A hit is the longest for which each group has what it needs", "[conne
   }
 }
 
-TEST_CASE("Groups that contradict each other are refused", "[connector][groups]") {
+TEST_CASE("connector page group: groups that contradict each other are refused", "[connector][groups]") {
   const auto text = [](const std::vector<page_group>& groups) {
     const auto out = validate(groups, 8);
     return out ? std::string() : out.error().text;
@@ -154,7 +157,8 @@ TEST_CASE("Groups that contradict each other are refused", "[connector][groups]"
   CHECK(text({group(group_kind::full), group(group_kind::chunk, 4)}).find("in two groups") != std::string::npos);
 }
 
-TEST_CASE("Stages have groups with the same tables, and all groups are of stages or none is", "[connector][groups]") {
+TEST_CASE("connector page group: stages have groups with the same tables, and all groups are of stages or none is",
+          "[connector][groups]") {
   const auto of_stage = [](std::uint32_t stage, page_group x) {
     x.stage = stage;
     return x;
@@ -171,7 +175,8 @@ TEST_CASE("Stages have groups with the same tables, and all groups are of stages
   CHECK_FALSE(are_of_stages({}));
 }
 
-TEST_CASE("A worker has the groups of its stage, and is a rank of that stage alone", "[connector][groups]") {
+TEST_CASE("connector page group: a worker has the groups of its stage, and is a rank of that stage alone",
+          "[connector][groups]") {
   std::vector<page_group> groups(3);
   for (std::uint32_t g = 0; g < 3; ++g)
     groups[g].stage = g == 1 ? 1 : 2;
@@ -188,7 +193,7 @@ TEST_CASE("A worker has the groups of its stage, and is a rank of that stage alo
   CHECK(groups_of_worker(groups, layout, 3) == numbers{0, 1, 2});
 }
 
-TEST_CASE("A hit of stages is the longest that every stage allows", "[connector][groups]") {
+TEST_CASE("connector page group: a hit of stages is the longest that every stage allows", "[connector][groups]") {
   std::vector groups{group(group_kind::full), group(group_kind::state), group(group_kind::full),
                      group(group_kind::state)};
   groups[0].stage = groups[1].stage = 1;
@@ -199,14 +204,14 @@ TEST_CASE("A hit of stages is the longest that every stage allows", "[connector]
   CHECK(longest(groups, {{1, 1, 1}, {0, 1, 1}, {1, 1, 0}, {0, 1, 1}}) == 2);
 }
 
-TEST_CASE("A page has the blocks of all tables of its group", "[connector][groups]") {
+TEST_CASE("connector page group: a page has the blocks of all tables of its group", "[connector][groups]") {
   const std::vector groups{group(group_kind::full, 0, 2, {3, 0}), group(group_kind::state, 0, 8, {1})};
   CHECK(blocks_per_page(groups[0], 8) == 8);
   CHECK(blocks_per_page(groups[1], 8) == 1);
   CHECK(table_count(groups) == 4);
 }
 
-TEST_CASE("Pages that a longer hit may need are missing, and no others", "[connector][groups]") {
+TEST_CASE("connector page group: pages that a longer hit may need are missing, and no others", "[connector][groups]") {
   const marks found{1, 0, 0, 1, 0, 0};
   using pages = std::vector<std::uint32_t>;
   CHECK(pages_missing(group(group_kind::full), found, 1, 6, 4) == pages{1, 2, 4, 5});

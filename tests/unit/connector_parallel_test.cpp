@@ -51,7 +51,7 @@ void for_all_layouts(Check check) {
 
 } // namespace
 
-TEST_CASE("Ranks of engines whose tensor-parallel workers hold the same KV", "[connector]") {
+TEST_CASE("connector parallel: ranks of engines whose tensor-parallel workers hold the same KV", "[connector]") {
   using ranks = std::vector<rank_number>;
   CHECK(kv_world_size(mla(4, 2)) == 2);
   CHECK(kv_ranks(mla(4, 2)) == ranks{0, 0, 0, 0, 1, 1, 1, 1});
@@ -66,7 +66,7 @@ TEST_CASE("Ranks of engines whose tensor-parallel workers hold the same KV", "[c
   CHECK(kv_ranks(mla(4, 2, 4)) == ranks{0, 1, 2, 3, 4, 5, 6, 7});
 }
 
-TEST_CASE("Ranks of engines whose heads are split are their workers", "[connector]") {
+TEST_CASE("connector parallel: ranks of engines whose heads are split are their workers", "[connector]") {
   const parallel_layout layout{4, 2, 2, false};
   CHECK(kv_world_size(layout) == 8);
   CHECK(kv_writer_count(layout) == 8);
@@ -74,7 +74,7 @@ TEST_CASE("Ranks of engines whose heads are split are their workers", "[connecto
   CHECK(kv_ranks(layout) == std::vector<rank_number>{0, 1, 2, 3, 4, 5, 6, 7});
 }
 
-TEST_CASE("Each page has the expected readers", "[connector]") {
+TEST_CASE("connector parallel: each page has the expected readers", "[connector]") {
   CHECK(readers_per_page(mla(4, 1)) == 4);
   CHECK(readers_per_page(mla(8, 1)) == 8);
   CHECK(readers_per_page(mla(4, 2)) == 4);
@@ -91,7 +91,7 @@ TEST_CASE("Each page has the expected readers", "[connector]") {
   }
 }
 
-TEST_CASE("Every rank has one writer and its readers, in all layouts", "[connector]") {
+TEST_CASE("connector parallel: every rank has one writer and its readers, in all layouts", "[connector]") {
   for_all_layouts([](const parallel_layout& layout) {
     INFO(text_of(layout));
     REQUIRE(validate(layout));
@@ -125,7 +125,7 @@ TEST_CASE("Every rank has one writer and its readers, in all layouts", "[connect
   });
 }
 
-TEST_CASE("Invalid layouts are refused", "[connector]") {
+TEST_CASE("connector parallel: invalid layouts are refused", "[connector]") {
   for (const auto& layout :
        {parallel_layout{0, 1, 1, false}, parallel_layout{1, 0, 1, false}, parallel_layout{1, 1, 0, false},
         parallel_layout{4, 1, 3, false}, parallel_layout{4, 1, 8, true}, parallel_layout{256, 256, 1, false},
@@ -141,7 +141,8 @@ TEST_CASE("Invalid layouts are refused", "[connector]") {
   CHECK(connector::validate({257, 255, 257, true}));
 }
 
-TEST_CASE("A scheduler block has as many tensor blocks as there are context-parallel workers", "[connector]") {
+TEST_CASE("connector parallel: a scheduler block has as many tensor blocks as there are context-parallel workers",
+          "[connector]") {
   CHECK(scheduler_block_tokens({}, 16) == 16);
   CHECK(scheduler_block_tokens({8, 2, 1, true}, 64) == 64);
   CHECK(scheduler_block_tokens({8, 2, 4, true}, 64) == 256);

@@ -27,7 +27,8 @@ struct harness {
 
 } // namespace
 
-TEST_CASE("decisions of several threads are sent in the order in which they were made", "[connector]") {
+TEST_CASE("connector sender: decisions of several threads are sent in the order in which they were made",
+          "[connector]") {
   harness d;
   std::mutex lock;
   std::condition_variable changed;
@@ -53,7 +54,7 @@ TEST_CASE("decisions of several threads are sent in the order in which they were
   CHECK(sent == std::vector{1, 2, 3, 4});
 }
 
-TEST_CASE("a decision made while sending is sent after the rest", "[connector]") {
+TEST_CASE("connector sender: a decision made while sending is sent after the rest", "[connector]") {
   harness d;
   std::vector<int> sent;
   d.decide({1, 2}, [&](int number) {

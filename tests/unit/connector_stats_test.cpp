@@ -75,7 +75,7 @@ bool near(double a, double b) {
 
 } // namespace
 
-TEST_CASE("Statistics begin empty", "[connector]") {
+TEST_CASE("connector stats: statistics begin empty", "[connector]") {
   const connector_stats stats;
   CHECK(stats.is_empty());
   for (const auto& [name, value] : stats.reduce()) {
@@ -84,7 +84,7 @@ TEST_CASE("Statistics begin empty", "[connector]") {
   }
 }
 
-TEST_CASE("Statistics are empty until a task has ended", "[connector]") {
+TEST_CASE("connector stats: statistics are empty until a task has ended", "[connector]") {
   connector_stats saved;
   saved.save_duration.push_back(0.1);
   saved.num_transfer_task = 1;
@@ -100,7 +100,7 @@ TEST_CASE("Statistics are empty until a task has ended", "[connector]") {
   CHECK(reduced(failed)["Num save task failed"] == 0);
 }
 
-TEST_CASE("Statistics of two workers are merged", "[connector]") {
+TEST_CASE("connector stats: statistics of two workers are merged", "[connector]") {
   connector_stats first;
   first.save_duration = {0.1};
   first.load_duration = {0.2};
@@ -117,7 +117,7 @@ TEST_CASE("Statistics of two workers are merged", "[connector]") {
   CHECK(first.num_transfer_task == 4);
 }
 
-TEST_CASE("Merging statistics leaves out no member", "[connector]") {
+TEST_CASE("connector stats: merging statistics leaves out no member", "[connector]") {
   auto joined = numbered(100);
   joined.aggregate(numbered(1000));
   std::uint64_t at = 0;
@@ -131,7 +131,7 @@ TEST_CASE("Merging statistics leaves out no member", "[connector]") {
   });
 }
 
-TEST_CASE("Statistics are reduced to what vLLM prints", "[connector]") {
+TEST_CASE("connector stats: statistics are reduced to what vLLM prints", "[connector]") {
   connector_stats stats;
   stats.save_duration = {1.0, 3.0};
   stats.num_transfer_task = 2;
@@ -145,7 +145,7 @@ TEST_CASE("Statistics are reduced to what vLLM prints", "[connector]") {
   CHECK(values.at("P90 load duration (ms)") == 0);
 }
 
-TEST_CASE("Names of reduced statistics, in their order", "[connector]") {
+TEST_CASE("connector stats: names of reduced statistics, in their order", "[connector]") {
   std::vector<std::string> names;
   for (const auto& [name, _] : connector_stats{}.reduce())
     names.push_back(name);
@@ -173,7 +173,7 @@ TEST_CASE("Names of reduced statistics, in their order", "[connector]") {
                  });
 }
 
-TEST_CASE("Every member is printed", "[connector]") {
+TEST_CASE("connector stats: every member is printed", "[connector]") {
   const auto values = reduced(numbered(1));
   const std::map<std::string, double> expected{
       {"Num transfers task", 5},
@@ -200,7 +200,7 @@ TEST_CASE("Every member is printed", "[connector]") {
   CHECK(values == expected);
 }
 
-TEST_CASE("Durations are printed with 3 decimals", "[connector]") {
+TEST_CASE("connector stats: durations are printed with 3 decimals", "[connector]") {
   connector_stats stats;
   stats.load_duration = {0.0012344, 0.0012349};
   CHECK(reduced(stats)["Avg load duration (ms)"] == 1.235);
@@ -211,7 +211,7 @@ TEST_CASE("Durations are printed with 3 decimals", "[connector]") {
   CHECK(reduced(stats)["Avg load duration (ms)"] == 0);
 }
 
-TEST_CASE("Statistics restart from empty after they were taken", "[connector]") {
+TEST_CASE("connector stats: statistics restart from empty after they were taken", "[connector]") {
   auto stats = numbered(1);
   stats.num_transfer_task = 2;
   const auto before = stats;
@@ -223,7 +223,7 @@ TEST_CASE("Statistics restart from empty after they were taken", "[connector]") 
   CHECK(stats.clone_and_reset() == connector_stats{});
 }
 
-TEST_CASE("Percentiles are interpolated linearly between ranks", "[connector]") {
+TEST_CASE("connector stats: percentiles are interpolated linearly between ranks", "[connector]") {
   const samples four{3, 1, 10, 2};
   CHECK(percentile(four, 0) == 1);
   CHECK(near(percentile(four, 10), 1.3));
@@ -240,7 +240,7 @@ TEST_CASE("Percentiles are interpolated linearly between ranks", "[connector]") 
   CHECK(percentile(four, std::numeric_limits<double>::quiet_NaN()) == 1);
 }
 
-TEST_CASE("Percentiles are those of the sorted samples", "[connector]") {
+TEST_CASE("connector stats: percentiles are those of the sorted samples", "[connector]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -257,7 +257,7 @@ TEST_CASE("Percentiles are those of the sorted samples", "[connector]") {
   }
 }
 
-TEST_CASE("Every member is a metric, once", "[connector]") {
+TEST_CASE("connector stats: every member is a metric, once", "[connector]") {
   connector_stats stats;
   std::size_t members = 0;
   for_each_member(stats, [&members](std::string_view name, const auto& x) {
@@ -277,7 +277,7 @@ TEST_CASE("Every member is a metric, once", "[connector]") {
   CHECK(metric_descriptions().size() == members);
 }
 
-TEST_CASE("Metrics have the names of vLLM or begin with the prefix of Troupe", "[connector]") {
+TEST_CASE("connector stats: metrics have the names of vLLM or begin with the prefix of Troupe", "[connector]") {
   const samples buckets{0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0};
   CHECK(described("vllm:hf3fs_save_duration_seconds").what == kind::histogram);
   CHECK(described("vllm:hf3fs_save_duration_seconds").member == "save_duration");

@@ -42,7 +42,7 @@ worker_output outcome(const load_op& load, std::vector<std::uint8_t> filled) {
 
 } // namespace
 
-TEST_CASE("a lookup begins when the request arrives, once", "[connector]") {
+TEST_CASE("connector synchronous: a lookup begins when the request arrives, once", "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.arrive("r", tokens);
@@ -61,7 +61,8 @@ TEST_CASE("a lookup begins when the request arrives, once", "[connector]") {
   CHECK(harness.state.find("embedded") == nullptr);
 }
 
-TEST_CASE("a request beyond the early lookup limit is looked up when the engine asks", "[connector]") {
+TEST_CASE("connector synchronous: a request beyond the early lookup limit is looked up when the engine asks",
+          "[connector]") {
   auto options = hf3fs_options();
   options.early_lookups_max = 1;
   scheduler_harness harness(options);
@@ -80,7 +81,7 @@ TEST_CASE("a request beyond the early lookup limit is looked up when the engine 
   CHECK_FALSE(harness.state.outbox_empty());
 }
 
-TEST_CASE("a request that arrives and ends at once holds nothing", "[connector]") {
+TEST_CASE("connector synchronous: a request that arrives and ends at once holds nothing", "[connector]") {
   scheduler_harness harness(hf3fs_options());
   harness.arrive("r", tokens_from(1, 100));
   harness.answer(4);
@@ -90,7 +91,8 @@ TEST_CASE("a request that arrives and ends at once holds nothing", "[connector]"
   CHECK(harness.state.tracked_requests() == 0);
 }
 
-TEST_CASE("a lookup result that is too old when the engine asks is looked up again", "[connector]") {
+TEST_CASE("connector synchronous: a lookup result that is too old when the engine asks is looked up again",
+          "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.arrive("r", tokens);
@@ -102,7 +104,7 @@ TEST_CASE("a lookup result that is too old when the engine asks is looked up aga
   CHECK(harness.ask("r", tokens) == matched_tokens{64, true});
 }
 
-TEST_CASE("hits below the minimum number of tokens are computed", "[connector]") {
+TEST_CASE("connector synchronous: hits below the minimum number of tokens are computed", "[connector]") {
   auto options = hf3fs_options();
   options.min_load_tokens = 48;
   scheduler_harness harness(options);
@@ -120,7 +122,7 @@ TEST_CASE("hits below the minimum number of tokens are computed", "[connector]")
   CHECK(stores[0].first_page == 4);
 }
 
-TEST_CASE("a synchronous load ends with the output of its step", "[connector]") {
+TEST_CASE("connector synchronous: a synchronous load ends with the output of its step", "[connector]") {
   scheduler_harness harness(synchronous_options(2));
   const auto load = run_with_load(harness);
   CHECK(load.keys.size() == 4);
@@ -139,7 +141,7 @@ TEST_CASE("a synchronous load ends with the output of its step", "[connector]") 
   CHECK(stores[0].keys.size() == 2);
 }
 
-TEST_CASE("pages that a synchronous load did not fill are computed and saved", "[connector]") {
+TEST_CASE("connector synchronous: pages that a synchronous load did not fill are computed and saved", "[connector]") {
   scheduler_harness harness(synchronous_options(2));
   const auto load = run_with_load(harness);
   auto first = outcome(load, {1, 1, 1, 0});
@@ -160,7 +162,8 @@ TEST_CASE("pages that a synchronous load did not fill are computed and saved", "
   CHECK(stores[1].keys.size() == 3);
 }
 
-TEST_CASE("pages that a worker does not report in a synchronous load count as not loaded", "[connector]") {
+TEST_CASE("connector synchronous: pages that a worker does not report in a synchronous load count as not loaded",
+          "[connector]") {
   scheduler_harness harness(synchronous_options());
   const auto load = run_with_load(harness);
   harness.report(outcome(load, {1}));
@@ -169,7 +172,7 @@ TEST_CASE("pages that a worker does not report in a synchronous load count as no
   CHECK(events[0].keys.size() == 3);
 }
 
-TEST_CASE("a request may end in the step of its synchronous load", "[connector]") {
+TEST_CASE("connector synchronous: a request may end in the step of its synchronous load", "[connector]") {
   scheduler_harness harness(synchronous_options());
   const auto load = run_with_load(harness);
   // One token was all it wanted: the engine finishes it before it passes on the output.
@@ -181,7 +184,8 @@ TEST_CASE("a request may end in the step of its synchronous load", "[connector]"
   CHECK(harness.build().finished.empty());
 }
 
-TEST_CASE("a request that is preempted during its synchronous load is looked up again", "[connector]") {
+TEST_CASE("connector synchronous: a request that is preempted during its synchronous load is looked up again",
+          "[connector]") {
   scheduler_harness harness(synchronous_options());
   const auto load = run_with_load(harness);
   harness.preempt("r");
@@ -200,7 +204,7 @@ TEST_CASE("a request that is preempted during its synchronous load is looked up 
   CHECK(harness.state.leases_held() == 0);
 }
 
-TEST_CASE("H1 a request that is preempted between steps and ends has its saves cancelled", "[connector][hazards]") {
+TEST_CASE("H1: a request that is preempted between steps and ends has its saves cancelled", "[connector][hazards]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.admit("r", tokens, blocks_from(0, 7));
@@ -214,7 +218,8 @@ TEST_CASE("H1 a request that is preempted between steps and ends has its saves c
   CHECK(meta.finished[0].session == stores[0].session);
 }
 
-TEST_CASE("a request that is preempted and resumed in the same step keeps its new blocks", "[connector]") {
+TEST_CASE("connector synchronous: a request that is preempted and resumed in the same step keeps its new blocks",
+          "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   harness.admit("r", tokens, blocks_from(0, 7));
@@ -234,7 +239,7 @@ TEST_CASE("a request that is preempted and resumed in the same step keeps its ne
   CHECK(std::ranges::equal(harness.state.find("r")->blocks(), kept));
 }
 
-TEST_CASE("the pages of a load that failed on any worker count as not loaded", "[connector]") {
+TEST_CASE("connector synchronous: the pages of a load that failed on any worker count as not loaded", "[connector]") {
   scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const auto load = harness.begin_load("r", tokens, 0, 4, blocks_from(0, 7));
@@ -256,7 +261,7 @@ TEST_CASE("the pages of a load that failed on any worker count as not loaded", "
   }
 }
 
-TEST_CASE("sources of hits add up to the requested tokens", "[connector]") {
+TEST_CASE("connector synchronous: sources of hits add up to the requested tokens", "[connector]") {
   scheduler_harness harness(hf3fs_options());
   CHECK(harness.state.get_external_cache_hit_sources("r", 64) == hit_sources{.unknown = 64});
 }

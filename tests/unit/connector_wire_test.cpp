@@ -57,7 +57,7 @@ std::string text_of_wire(const wire_bytes& x) {
 
 } // namespace
 
-TEST_CASE("metadata and outcomes survive encoding and decoding", "[connector][wire]") {
+TEST_CASE("connector wire: metadata and outcomes survive encoding and decoding", "[connector][wire]") {
   CHECK(decode_metadata(encoded(whole_metadata())).value() == whole_metadata());
   CHECK(decode_metadata(encoded(connector_metadata{})).value() == connector_metadata{});
   CHECK(decode_outcomes(encoded(whole_outcomes())).value() == whole_outcomes());
@@ -65,7 +65,7 @@ TEST_CASE("metadata and outcomes survive encoding and decoding", "[connector][wi
   CHECK(decode_outcomes(encoded(std::vector<store_outcome>{{1, {3}}})).error().code == errc::corrupt);
 }
 
-TEST_CASE("an output buffer is reused whatever it held", "[connector][wire]") {
+TEST_CASE("connector wire: an output buffer is reused whatever it held", "[connector][wire]") {
   wire_bytes out(10'000, 0xff);
   encode(whole_metadata(), out);
   CHECK(out == encoded(whole_metadata()));
@@ -73,7 +73,7 @@ TEST_CASE("an output buffer is reused whatever it held", "[connector][wire]") {
   CHECK(out == encoded(connector_metadata{}));
 }
 
-TEST_CASE("truncated bytes and trailing bytes are refused", "[connector][wire]") {
+TEST_CASE("connector wire: truncated bytes and trailing bytes are refused", "[connector][wire]") {
   const auto metadata = encoded(whole_metadata());
   const auto outcomes = encoded(whole_outcomes());
   for (std::size_t i = 0; i < metadata.size(); ++i) {
@@ -94,7 +94,7 @@ TEST_CASE("truncated bytes and trailing bytes are refused", "[connector][wire]")
   CHECK(decode_metadata(longer).error().code == errc::corrupt);
 }
 
-TEST_CASE("no flipped bit is accepted", "[connector][wire]") {
+TEST_CASE("connector wire: no flipped bit is accepted", "[connector][wire]") {
   const auto try_bits = [](const wire_bytes& whole, auto decode) {
     for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
       auto damaged = whole;
@@ -109,7 +109,7 @@ TEST_CASE("no flipped bit is accepted", "[connector][wire]") {
   try_bits(encoded(whole_outcomes()), decode_outcomes);
 }
 
-TEST_CASE("bytes of another kind or version are refused with that reason", "[connector][wire]") {
+TEST_CASE("connector wire: bytes of another kind or version are refused with that reason", "[connector][wire]") {
   CHECK(decode_outcomes(encoded(whole_metadata())).error().code == errc::corrupt);
   CHECK(decode_metadata(encoded(whole_outcomes())).error().code == errc::corrupt);
   auto other = encoded(whole_metadata());
@@ -120,7 +120,7 @@ TEST_CASE("bytes of another kind or version are refused with that reason", "[con
   CHECK(refused.error().text.find("version 9") != std::string::npos);
 }
 
-TEST_CASE("a false length allocates no memory", "[connector][wire]") {
+TEST_CASE("connector wire: a false length allocates no memory", "[connector][wire]") {
   // The first number of the body is how many loads there are.
   auto bytes = encoded(whole_metadata());
   for (const std::uint32_t count : {4U, 1'000U, 0x7fffffffU, 0xffffffffU}) {
@@ -131,7 +131,8 @@ TEST_CASE("a false length allocates no memory", "[connector][wire]") {
   }
 }
 
-TEST_CASE("damage with a valid checksum is refused or decodes to valid data", "[connector][wire][fuzz]") {
+TEST_CASE("connector wire: damage with a valid checksum is refused or decodes to valid data",
+          "[connector][wire][fuzz]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -141,7 +142,7 @@ TEST_CASE("damage with a valid checksum is refused or decodes to valid data", "[
       fuzz::read_engine_metadata(damage(text, random));
 }
 
-TEST_CASE("The corpus of metadata is read as before", "[connector][wire][fuzz]") {
+TEST_CASE("connector wire: the corpus of metadata is read as before", "[connector][wire][fuzz]") {
   const std::map<std::string, int> accepted{{"empty", 2}, {"metadata", 2},       {"outcomes", 2}, {"many", 2},
                                             {"cut", 0},   {"wrong-checksum", 1}, {"garbage", 0}};
   std::size_t found = 0;

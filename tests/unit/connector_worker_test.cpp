@@ -102,7 +102,7 @@ using names = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("a load and a store pass through a worker", "[connector]") {
+TEST_CASE("connector worker: a load and a store pass through a worker", "[connector]") {
   worker_harness harness;
   auto store = make_store(1, 8, "b", 2, 20);
   store.first_page = 3;
@@ -137,7 +137,7 @@ TEST_CASE("a load and a store pass through a worker", "[connector]") {
   CHECK(harness.state.take_stats().is_empty());
 }
 
-TEST_CASE("pages that are not saved because of a damaged slab are counted", "[connector]") {
+TEST_CASE("connector worker: pages that are not saved because of a damaged slab are counted", "[connector]") {
   worker_harness harness;
   harness.step({.loads = {}, .stores = {make_store(1, 8, "b", 3, 20)}, .preempted = {}, .finished = {}});
   harness.end(harness.saves.at(0), {errc::slab_damaged, errc::ok, errc::slab_damaged});
@@ -147,7 +147,7 @@ TEST_CASE("pages that are not saved because of a damaged slab are counted", "[co
   CHECK(stats.skipped_pages == 0);
 }
 
-TEST_CASE("C-1 a failed load is reported with its blocks in the same pass as its request", "[connector][hazards]") {
+TEST_CASE("C-1: a failed load is reported with its blocks in the same pass as its request", "[connector][hazards]") {
   worker_harness harness;
   harness.step(
       {.loads = {make_load(7, "a", 3, 10), make_load(8, "b", 2, 20)}, .stores = {}, .preempted = {}, .finished = {}});
@@ -159,8 +159,7 @@ TEST_CASE("C-1 a failed load is reported with its blocks in the same pass as its
   CHECK(harness.state.take_stats().num_failed_load == 2);
 }
 
-TEST_CASE("C-1 the errors of a load are reported with its last task, not before and not after",
-          "[connector][hazards]") {
+TEST_CASE("C-1: the errors of a load are reported with its last task, and only then", "[connector][hazards]") {
   worker_options options;
   options.task_keys_max = 2;
   worker_harness harness(options);
@@ -175,7 +174,7 @@ TEST_CASE("C-1 the errors of a load are reported with its last task, not before 
   CHECK(harness.state.take_load_errors() == std::vector<block_id>{11});
 }
 
-TEST_CASE("null blocks are not written and not errors", "[connector]") {
+TEST_CASE("connector worker: null blocks are not written and not errors", "[connector]") {
   worker_options options;
   options.blocks_per_page = 2;
   worker_harness harness(options);
@@ -187,7 +186,7 @@ TEST_CASE("null blocks are not written and not errors", "[connector]") {
   CHECK(harness.state.take_stats().hit_tokens == 32);
 }
 
-TEST_CASE("H1 C-7 no block of a preempted request is published once others may write it", "[connector][hazards]") {
+TEST_CASE("H1 C-7: no block of a preempted request is published once others may write it", "[connector][hazards]") {
   worker_options options;
   options.tasks_max = 1;
   worker_harness harness(options);
@@ -212,7 +211,7 @@ TEST_CASE("H1 C-7 no block of a preempted request is published once others may w
   CHECK(harness.tasks.at(harness.saves[1]).blocks.items == std::vector<std::uint32_t>{20});
 }
 
-TEST_CASE("H1 a step without a forward pass cancels the saves of preempted requests too", "[connector][hazards]") {
+TEST_CASE("H1: a step without a forward pass cancels the saves of preempted requests too", "[connector][hazards]") {
   worker_harness harness;
   harness.step({.loads = {}, .stores = {make_store(1, 7, "a", 2, 10)}, .preempted = {}, .finished = {}});
   harness.bind({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
@@ -224,7 +223,7 @@ TEST_CASE("H1 a step without a forward pass cancels the saves of preempted reque
   CHECK(harness.loads.size() == 1);
 }
 
-TEST_CASE("a finished request is reported as sent when its last save has ended", "[connector]") {
+TEST_CASE("connector worker: a finished request is reported as sent when its last save has ended", "[connector]") {
   worker_harness harness;
   harness.step({.loads = {},
                 .stores = {make_store(1, 7, "a", 1, 10), make_store(2, 7, "a", 1, 11)},
@@ -239,7 +238,7 @@ TEST_CASE("a finished request is reported as sent when its last save has ended",
   CHECK(harness.finished().sent.empty());
 }
 
-TEST_CASE("H8 C-8 a request that ends during its load is reported as received only", "[connector][hazards]") {
+TEST_CASE("H8 C-8: a request that ends during its load is reported as received only", "[connector][hazards]") {
   worker_harness harness;
   harness.step(
       {.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 11)}, .stores = {}, .preempted = {}, .finished = {}});
@@ -256,7 +255,7 @@ TEST_CASE("H8 C-8 a request that ends during its load is reported as received on
   CHECK(done.received == names{"a"});
 }
 
-TEST_CASE("C-14 at shutdown every waiting task gets a result", "[connector][hazards]") {
+TEST_CASE("C-14: at shutdown every waiting task gets a result", "[connector][hazards]") {
   worker_options options;
   options.tasks_max = 1;
   worker_harness harness(options);
@@ -285,7 +284,7 @@ TEST_CASE("C-14 at shutdown every waiting task gets a result", "[connector][haza
   CHECK(harness.state.tasks_outstanding() == 0);
 }
 
-TEST_CASE("C-16 while a load waits, no save begins", "[connector][hazards]") {
+TEST_CASE("C-16: while a load waits, no save begins", "[connector][hazards]") {
   worker_options options;
   options.tasks_max = 2;
   worker_harness harness(options);
@@ -300,7 +299,7 @@ TEST_CASE("C-16 while a load waits, no save begins", "[connector][hazards]") {
   CHECK(harness.saves.size() == 1);
 }
 
-TEST_CASE("C-23 an invalid op fails alone", "[connector][hazards]") {
+TEST_CASE("C-23: an invalid op fails alone", "[connector][hazards]") {
   worker_harness harness;
   auto bad_load = make_load(1, "a", 2, 1);
   bad_load.blocks.pop_back();
@@ -317,7 +316,7 @@ TEST_CASE("C-23 an invalid op fails alone", "[connector][hazards]") {
   CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0, 0}}, {3, {}}});
 }
 
-TEST_CASE("C-24 the failure of any part of a long load fails the load", "[connector][hazards]") {
+TEST_CASE("C-24: the failure of any part of a long load fails the load", "[connector][hazards]") {
   worker_options options;
   options.task_keys_max = 128;
   worker_harness harness(options);
@@ -330,7 +329,7 @@ TEST_CASE("C-24 the failure of any part of a long load fails the load", "[connec
   CHECK(harness.state.take_load_errors() == blocks_from(1000, 128));
 }
 
-TEST_CASE("C-30 each block has its own result", "[connector][hazards]") {
+TEST_CASE("C-30: each block has its own result", "[connector][hazards]") {
   worker_options options;
   options.task_keys_max = 2;
   worker_harness harness(options);
@@ -348,7 +347,7 @@ TEST_CASE("C-30 each block has its own result", "[connector][hazards]") {
   CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{5, {0, 1, 1}}});
 }
 
-TEST_CASE("each part of a store has the key before it as its parent", "[connector]") {
+TEST_CASE("connector worker: each part of a store has the key before it as its parent", "[connector]") {
   worker_options options;
   options.task_keys_max = 2;
   worker_harness harness(options);
@@ -361,7 +360,7 @@ TEST_CASE("each part of a store has the key before it as its parent", "[connecto
   CHECK(harness.tasks.at(harness.saves[2]).parent == store.keys[3]);
 }
 
-TEST_CASE("of workers with the same KV one saves and all load", "[connector]") {
+TEST_CASE("connector worker: of workers with the same KV one saves and all load", "[connector]") {
   worker_options options;
   options.writer = false;
   worker_harness harness(options);
@@ -375,7 +374,7 @@ TEST_CASE("of workers with the same KV one saves and all load", "[connector]") {
   CHECK(harness.state.take_store_outcomes().empty());
 }
 
-TEST_CASE("C-9 loads and saves carry the event that they wait for", "[connector][hazards]") {
+TEST_CASE("C-9: loads and saves carry the event that they wait for", "[connector][hazards]") {
   worker_harness harness;
   harness.bind(
       {.loads = {make_load(1, "a", 1, 10)}, .stores = {make_store(1, 2, "b", 1, 20)}, .preempted = {}, .finished = {}});
@@ -386,7 +385,7 @@ TEST_CASE("C-9 loads and saves carry the event that they wait for", "[connector]
   CHECK(harness.tasks.at(harness.saves.at(0)).ready_event == 6);
 }
 
-TEST_CASE("an answer that is short or that was not requested is a separate failure", "[connector]") {
+TEST_CASE("connector worker: an answer that is short or that was not requested is a separate failure", "[connector]") {
   worker_harness harness;
   harness.step({.loads = {make_load(1, "a", 3, 10)}, .stores = {}, .preempted = {}, .finished = {}});
   harness.state.on_task(999, transfer_result{}, harness.now);
@@ -396,7 +395,7 @@ TEST_CASE("an answer that is short or that was not requested is a separate failu
   CHECK(harness.state.take_load_errors() == std::vector<block_id>{11, 12});
 }
 
-TEST_CASE("a repeated preemption cancels nothing twice", "[connector]") {
+TEST_CASE("connector worker: a repeated preemption cancels nothing twice", "[connector]") {
   worker_harness harness;
   harness.step({.stores = {make_store(1, 7, "a", 2, 10)}});
   const connector_metadata meta{.preempted = {7}};
@@ -411,7 +410,7 @@ TEST_CASE("a repeated preemption cancels nothing twice", "[connector]") {
   CHECK_FALSE(harness.state.preempting());
 }
 
-TEST_CASE("saves that begin after the reports of their step are not lost", "[connector]") {
+TEST_CASE("connector worker: saves that begin after the reports of their step are not lost", "[connector]") {
   worker_harness harness;
   harness.bind({.loads = {make_load(9, "b", 1, 30)}, .stores = {make_store(1, 7, "a", 2, 10)}});
   harness.state.start_load_kv(harness.now);
@@ -432,7 +431,8 @@ TEST_CASE("saves that begin after the reports of their step are not lost", "[con
   CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 1}}});
 }
 
-TEST_CASE("a request with an unfilled block is reported as failed together with its reception", "[connector]") {
+TEST_CASE("connector worker: a request with an unfilled block is reported as failed with its reception",
+          "[connector]") {
   worker_harness harness({.task_keys_max = 1});
   harness.step({.loads = {make_load(7, "a", 2, 10), make_load(8, "b", 1, 20)}});
   REQUIRE(harness.loads.size() == 3);
@@ -447,7 +447,7 @@ TEST_CASE("a request with an unfilled block is reported as failed together with 
   CHECK(harness.finished().failed.empty());
 }
 
-TEST_CASE("a synchronous load goes first, is waited for, and is reported page by page", "[connector]") {
+TEST_CASE("connector worker: a synchronous load goes first, is waited for, and reported page by page", "[connector]") {
   worker_options options;
   options.task_keys_max = 2;
   options.tasks_max = 1;
@@ -480,7 +480,7 @@ TEST_CASE("a synchronous load goes first, is waited for, and is reported page by
   CHECK(harness.state.sessions() == 3);
 }
 
-TEST_CASE("a load between steps with an id is named as received, and reported page by page", "[connector]") {
+TEST_CASE("connector worker: a load with an id between steps is received, and reported page by page", "[connector]") {
   worker_options options;
   options.task_keys_max = 2;
   worker_harness harness(options);
@@ -500,8 +500,9 @@ TEST_CASE("a load between steps with an id is named as received, and reported pa
   CHECK(harness.state.sessions() == 0);
 }
 
-TEST_CASE("a load between steps that cannot begin is named as received and failed, whatever its blocks",
-          "[connector]") {
+TEST_CASE(
+    "connector worker: a load between steps that cannot begin is named as received and failed, whatever its blocks",
+    "[connector]") {
   worker_harness harness;
   auto load = make_load(7, "a", 2, 10);
   load.id = 4;
@@ -514,7 +515,7 @@ TEST_CASE("a load between steps that cannot begin is named as received and faile
   CHECK(harness.state.sessions() == 0);
 }
 
-TEST_CASE("pages that are not chained are saved without a parent", "[connector]") {
+TEST_CASE("connector worker: pages that are not chained are saved without a parent", "[connector]") {
   worker_harness harness;
   auto store = make_store(1, 8, "b", 2, 30);
   store.chained = false;
@@ -524,7 +525,7 @@ TEST_CASE("pages that are not chained are saved without a parent", "[connector]"
   CHECK(harness.tasks.at(harness.saves[1]).chained);
 }
 
-TEST_CASE("an invalid synchronous load fails at once", "[connector]") {
+TEST_CASE("connector worker: an invalid synchronous load fails at once", "[connector]") {
   worker_harness harness;
   auto load = make_load(7, "a", 2, 10);
   load.id = 4;
@@ -538,7 +539,8 @@ TEST_CASE("an invalid synchronous load fails at once", "[connector]") {
   CHECK(harness.state.sessions() == 0);
 }
 
-TEST_CASE("without a node loads fail at once and nothing is saved until one is attached", "[connector]") {
+TEST_CASE("connector worker: without a node loads fail at once, and nothing is saved until one attaches",
+          "[connector]") {
   worker_harness harness({}, false);
   auto synchronous = make_load(9, "c", 1, 40);
   synchronous.id = 2;
@@ -558,7 +560,7 @@ TEST_CASE("without a node loads fail at once and nothing is saved until one is a
   CHECK(harness.loads.size() == 1);
 }
 
-TEST_CASE("a load that is reported says whether a page or the node has failed", "[connector]") {
+TEST_CASE("connector worker: a load that is reported says whether a page or the node has failed", "[connector]") {
   worker_harness harness;
   const auto play = [&](errc code) {
     auto load = make_load(7, "a", 2, 10);
@@ -574,7 +576,7 @@ TEST_CASE("a load that is reported says whether a page or the node has failed", 
   CHECK(play(errc::ok) == std::vector<store_outcome>{{3, {page_filled, page_filled}}});
 }
 
-TEST_CASE("on detaching from the node waiting tasks fail and running tasks end", "[connector]") {
+TEST_CASE("connector worker: on detaching from the node waiting tasks fail and running tasks end", "[connector]") {
   worker_options options;
   options.tasks_max = 1;
   worker_harness harness(options);

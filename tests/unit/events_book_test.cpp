@@ -19,7 +19,7 @@ page_record record(std::uint64_t id, std::uint16_t shape, std::uint64_t hash, st
 
 } // namespace
 
-TEST_CASE("a book keeps the first description of a page", "[events]") {
+TEST_CASE("events book: a book keeps the first description of a page", "[events]") {
   page_book book(1, 1U << 20U);
   const auto shape = *book.number_of({0, 4, 1, {}, {}});
   CHECK(book.number_of({0, 4, 1, {}, {}}) == shape);
@@ -40,7 +40,7 @@ TEST_CASE("a book keeps the first description of a page", "[events]") {
   CHECK(book.details_bytes() == 0);
 }
 
-TEST_CASE("a book keeps hashes beyond its limit, and no tokens", "[events]") {
+TEST_CASE("events book: a book keeps hashes beyond its limit, and no tokens", "[events]") {
   page_book book(1, 150);
   // Three blocks of one token: 16 bytes of hashes, 12 of tokens.
   const auto shape = *book.number_of({0, 1, 3, {}, {}});
@@ -61,7 +61,7 @@ TEST_CASE("a book keeps hashes beyond its limit, and no tokens", "[events]") {
   CHECK(book.find(2)->details.size() == 28);
 }
 
-TEST_CASE("a book with many pages finds each of them, and takes less than 40 bytes for one", "[events]") {
+TEST_CASE("events book: a book with many pages finds each of them, and takes less than 40 bytes for one", "[events]") {
   page_book book(3, 1ULL << 40U);
   const auto shape = *book.number_of({0, 1, 1, {}, {}});
   std::mt19937_64 random(1);
@@ -85,7 +85,7 @@ TEST_CASE("a book with many pages finds each of them, and takes less than 40 byt
   CHECK(book.id_of(ns, event_key(1)) != book.id_of({1, 3}, event_key(1)));
 }
 
-TEST_CASE("the memory of a removed page is used for the next one", "[events]") {
+TEST_CASE("events book: the memory of a removed page is used for the next one", "[events]") {
   page_book book(1, 1U << 20U);
   const auto shape = *book.number_of({0, 1, 1, {}, {}});
   const auto pass = [&](std::uint64_t id) {
@@ -100,7 +100,7 @@ TEST_CASE("the memory of a removed page is used for the next one", "[events]") {
   CHECK(book.end() == 1);
 }
 
-TEST_CASE("a book has a limited number of shapes", "[events]") {
+TEST_CASE("events book: a book has a limited number of shapes", "[events]") {
   page_book book(1, 0);
   std::size_t accepted = 0;
   for (int i = 0; i < 5000; ++i)

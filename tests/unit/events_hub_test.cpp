@@ -11,7 +11,7 @@ namespace troupe::test {
 using namespace std::chrono_literals;
 using strings = std::vector<std::string>;
 
-TEST_CASE("a stream begins with a batch that clears what subscribers knew", "[events]") {
+TEST_CASE("events hub: a stream begins with a batch that clears what subscribers knew", "[events]") {
   one_hub x;
   const auto first = x.published();
   REQUIRE(first.size() == 1);
@@ -26,7 +26,7 @@ TEST_CASE("a stream begins with a batch that clears what subscribers knew", "[ev
   CHECK(x.hub.topics() == strings{"kv@n@m", "kv@n@other"});
 }
 
-TEST_CASE("pages are published with tokens, hashes and parents, and removed by their hashes", "[events]") {
+TEST_CASE("events hub: pages are published with tokens, hashes and parents, and removed by their hashes", "[events]") {
   one_hub x;
   x.published();
   x.take(x.ns, complete(described(0, 3)));
@@ -49,7 +49,7 @@ TEST_CASE("pages are published with tokens, hashes and parents, and removed by t
   CHECK(x.hub.book().pages() == 1);
 }
 
-TEST_CASE("a page of several blocks names all of them", "[events]") {
+TEST_CASE("events hub: a page of several blocks names all of them", "[events]") {
   one_hub x;
   auto pages = described(0, 2, 3);
   pages.groups = {{2}};
@@ -73,7 +73,7 @@ TEST_CASE("a page of several blocks names all of them", "[events]") {
   CHECK(x.live.unknown == 0);
 }
 
-TEST_CASE("the group of a page is part of each of its events, also the first one", "[events]") {
+TEST_CASE("events hub: the group of a page is part of each of its events, also the first one", "[events]") {
   one_hub x;
   auto pages = described(0, 2);
   pages.groups = {{0}};
@@ -163,7 +163,7 @@ TEST_CASE("groups with the same hashes do not come between the pages of a chain"
   CHECK_FALSE(x.live.blocks.contains({"CPU", 1, 1001}));
 }
 
-TEST_CASE("pages of two chains do not become one", "[events]") {
+TEST_CASE("events hub: pages of two chains do not become one", "[events]") {
   one_hub x;
   x.take(x.ns, complete(described(0, 1)));
   x.take(x.ns, complete(described(5, 2)));
@@ -174,7 +174,7 @@ TEST_CASE("pages of two chains do not become one", "[events]") {
   CHECK(x.live.blocks.at({"CPU", -1, 1006}).parent == 1005U);
 }
 
-TEST_CASE("parents come before their children, whatever shard was faster", "[events]") {
+TEST_CASE("events hub: parents come before their children, whatever shard was faster", "[events]") {
   one_hub x;
   x.published();
   auto all = described(0, 6);
@@ -189,7 +189,7 @@ TEST_CASE("parents come before their children, whatever shard was faster", "[eve
   CHECK(x.live.blocks.at({"CPU", -1, 1005}).parent == 1004U);
 }
 
-TEST_CASE("changes of one page keep their order inside a batch", "[events]") {
+TEST_CASE("events hub: changes of one page keep their order inside a batch", "[events]") {
   one_hub x;
   x.published();
   x.take(x.ns, complete(described(0, 2)));
@@ -207,7 +207,7 @@ TEST_CASE("changes of one page keep their order inside a batch", "[events]") {
   CHECK(x.live.unknown == 0);
 }
 
-TEST_CASE("hashes that name each other in a ring are published all the same", "[events]") {
+TEST_CASE("events hub: hashes that name each other in a ring are published all the same", "[events]") {
   one_hub x;
   auto ring = described(1, 2);
   ring.parents.items = {1002, 1001};
@@ -216,7 +216,7 @@ TEST_CASE("hashes that name each other in a ring are published all the same", "[
   CHECK(x.live.blocks.size() == 2);
 }
 
-TEST_CASE("a page that moves is removed in one tier and stored in the other", "[events]") {
+TEST_CASE("events hub: a page that moves is removed in one tier and stored in the other", "[events]") {
   one_hub x;
   x.take(x.ns, complete(described(0, 2)));
   x.published();
@@ -231,7 +231,7 @@ TEST_CASE("a page that moves is removed in one tier and stored in the other", "[
   CHECK(x.live.unknown == 0);
 }
 
-TEST_CASE("another hash for a known page is not published", "[events]") {
+TEST_CASE("events hub: another hash for a known page is not published", "[events]") {
   one_hub x;
   x.take(x.ns, complete(described(0, 1)));
   auto other = described(0, 1);
@@ -242,7 +242,7 @@ TEST_CASE("another hash for a known page is not published", "[events]") {
   CHECK(x.live.blocks.contains({"CPU", -1, 1000}));
 }
 
-TEST_CASE("without changes, an empty batch is published from time to time", "[events]") {
+TEST_CASE("events hub: without changes, an empty batch is published from time to time", "[events]") {
   events::hub_options how;
   how.heartbeat = 5s;
   one_hub x(how);
@@ -255,7 +255,7 @@ TEST_CASE("without changes, an empty batch is published from time to time", "[ev
   CHECK(x.live.last.empty());
 }
 
-TEST_CASE("missed batches are sent again as they were", "[events]") {
+TEST_CASE("events hub: missed batches are sent again as they were", "[events]") {
   one_hub x;
   for (std::uint64_t n = 0; n < 5; ++n) {
     x.take(x.ns, complete(described(n, 1)));
@@ -273,7 +273,8 @@ TEST_CASE("missed batches are sent again as they were", "[events]") {
   CHECK(x.hub.replays() == 0);
 }
 
-TEST_CASE("a subscriber that missed more than is kept gets a snapshot and the batches since then", "[events]") {
+TEST_CASE("events hub: a subscriber that missed more than is kept gets a snapshot and the batches since then",
+          "[events]") {
   events::hub_options how;
   how.kept_batches = 4;
   one_hub x(how);
@@ -302,7 +303,7 @@ TEST_CASE("a subscriber that missed more than is kept gets a snapshot and the ba
   }
 }
 
-TEST_CASE("a snapshot is right while pages change", "[events]") {
+TEST_CASE("events hub: a snapshot is right while pages change", "[events]") {
   events::hub_options how;
   how.kept_batches = 3;
   one_hub x(how);
@@ -337,7 +338,7 @@ TEST_CASE("a snapshot is right while pages change", "[events]") {
       std::ranges::equal(late.blocks, x.live.blocks, [](const auto& a, const auto& b) { return a.first == b.first; }));
 }
 
-TEST_CASE("a snapshot leaves out pages whose tokens are not kept", "[events]") {
+TEST_CASE("events hub: a snapshot leaves out pages whose tokens are not kept", "[events]") {
   events::hub_options how;
   how.details_max = 200;
   how.kept_batches = 1;
@@ -352,7 +353,7 @@ TEST_CASE("a snapshot leaves out pages whose tokens are not kept", "[events]") {
   CHECK(late.blocks.size() == 3);
 }
 
-TEST_CASE("a publisher that did not keep up begins again with nothing", "[events]") {
+TEST_CASE("events hub: a publisher that did not keep up begins again with nothing", "[events]") {
   one_hub x;
   x.take(x.ns, complete(described(0, 10)));
   x.published();
@@ -366,7 +367,7 @@ TEST_CASE("a publisher that did not keep up begins again with nothing", "[events
   CHECK(x.live.blocks.size() == 3);
 }
 
-TEST_CASE("the feed drops everything but namespaces when it is full", "[events]") {
+TEST_CASE("events hub: the feed drops everything but namespaces when it is full", "[events]") {
   events::feed feed(4000);
   int woken = 0;
   feed.wake_with([&] { ++woken; });
@@ -385,7 +386,7 @@ TEST_CASE("the feed drops everything but namespaces when it is full", "[events]"
   CHECK(woken == 1);
 }
 
-TEST_CASE("requesters take turns, wait, and are given up in the end", "[events]") {
+TEST_CASE("events hub: requesters take turns, wait, and are dropped in the end", "[events]") {
   events::hub_options how;
   how.replays_max = 2;
   how.replay_patience = 10s;
@@ -417,7 +418,7 @@ TEST_CASE("requesters take turns, wait, and are given up in the end", "[events]"
   CHECK(x.hub.replays() == 0);
 }
 
-TEST_CASE("a request without a topic gets all streams, one with a topic its own", "[events]") {
+TEST_CASE("events hub: a request without a topic gets all streams, one with a topic its own", "[events]") {
   one_hub x;
   x.take(x.ns, complete(described(0, 1)));
   const auto other = x.serve("other");
@@ -430,7 +431,7 @@ TEST_CASE("a request without a topic gets all streams, one with a topic its own"
   CHECK(x.replay(100, "kv@x").empty());
 }
 
-TEST_CASE("descriptions whose arrays do not fit are refused", "[events]") {
+TEST_CASE("events hub: descriptions whose arrays do not fit are refused", "[events]") {
   const auto refused = [](auto change) {
     auto x = described(0, 2, 2);
     REQUIRE_FALSE(events::fault_of(x));

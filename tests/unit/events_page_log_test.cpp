@@ -33,7 +33,7 @@ using hashes = std::vector<std::uint64_t>;
 
 } // namespace
 
-TEST_CASE("a page log gives each reader what came after its cursor, of its model alone", "[events]") {
+TEST_CASE("events page log: a page log gives each reader what came after its cursor, of its model alone", "[events]") {
   page_log log({});
   CHECK(log.read("a", 0, many, enough).changes.empty());
   CHECK_FALSE(log.read("a", 0, many, enough).lost);
@@ -50,7 +50,8 @@ TEST_CASE("a page log gives each reader what came after its cursor, of its model
   CHECK(hashes_of(log.read("b", 0, many, 1)) == hashes{2});
 }
 
-TEST_CASE("a reader of a page log that is too late, of another run, or behind a loss begins again", "[events]") {
+TEST_CASE("events page log: a reader of a page log that is too late, of another run, or behind a loss begins again",
+          "[events]") {
   page_log log({.changes_max = 3});
   for (std::uint64_t i = 1; i <= 5; ++i)
     log.append(change_of("a", i));
@@ -70,7 +71,8 @@ TEST_CASE("a reader of a page log that is too late, of another run, or behind a 
   CHECK(log.read("a", 5, many, enough).lost);
 }
 
-TEST_CASE("a page log keeps no more bytes than it may, and wakes its reader once for many changes", "[events]") {
+TEST_CASE("events page log: a page log keeps no more bytes than it may, and wakes its reader once for many changes",
+          "[events]") {
   page_log log({.bytes_max = 100000});
   int woken = 0;
   log.wake_with([&] { ++woken; });
@@ -86,7 +88,7 @@ TEST_CASE("a page log keeps no more bytes than it may, and wakes its reader once
   CHECK(woken == 1);
 }
 
-TEST_CASE("a reader of a page log knows what the log says after every step", "[events]") {
+TEST_CASE("events page log: a reader of a page log knows what the log says after every step", "[events]") {
   std::mt19937_64 random(4711);
   for (int round = 0; round < 200; ++round) {
     page_log log({.changes_max = 1 + random() % 20});

@@ -10,7 +10,7 @@ namespace troupe::test {
 
 using transfer::parts_by_shard;
 
-TEST_CASE("descriptions are divided among shards without loss, in bounded parts", "[events]") {
+TEST_CASE("events parts: descriptions are divided among shards without loss, in bounded parts", "[events]") {
   auto all = described(0, 100, 2, 3);
   all.lora = "adapter";
   all.groups = {{4, "sliding_window", 128}, {6}};
@@ -45,12 +45,12 @@ TEST_CASE("descriptions are divided among shards without loss, in bounded parts"
   CHECK(pages == 100);
 }
 
-TEST_CASE("a part with many tokens has few pages", "[events]") {
+TEST_CASE("events parts: a part with many tokens has few pages", "[events]") {
   const auto parts = parts_by_shard(described(0, 10, 64, 1024), 1, 1000);
   CHECK(parts.size() == 10);
 }
 
-TEST_CASE("descriptions whose arrays do not fit are not divided", "[events]") {
+TEST_CASE("events parts: descriptions whose arrays do not fit are not divided", "[events]") {
   auto bad = described(0, 3);
   bad.tokens.items.pop_back();
   CHECK(parts_by_shard(bad, 2, 10).empty());

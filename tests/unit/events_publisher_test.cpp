@@ -82,23 +82,24 @@ TEST_CASE("connections of subscribers: one that sends too much may not stay, and
   CHECK(x.staying().at(0).cookie == 205);
 }
 
-TEST_CASE("A publisher closes connections that send too much, and serves the others", "[events]") {
+TEST_CASE("events publisher: a publisher closes connections that send too much, and serves the others", "[events]") {
   const auto how = on_free_ports();
   auto opened = publisher::open(how);
   REQUIRE(opened);
   (*opened)->serve();
   const auto& counts = *how.rules.counts;
-  const auto greeted = [&](const std::string& endpoint, std::string_view kind) {
+  const auto connected = [&](const std::string& endpoint, std::string_view kind) {
     auto out = std::make_unique<raw_zmq_peer>(port_of(endpoint));
-    out->greet(kind);
+    out->shake_hands(kind);
     out->wait_until_ready();
     return out;
   };
-  const auto good = greeted((*opened)->endpoint(), "SUB");
+  const auto good = connected((*opened)->endpoint(), "SUB");
   REQUIRE(test::eventually([&] { return counts.subscribers == 1; }));
   std::string what;
   const bool to_replay = GENERATE(false, true);
-  const auto bad = to_replay ? greeted((*opened)->replay_endpoint(), "DEALER") : greeted((*opened)->endpoint(), "SUB");
+  const auto bad =
+      to_replay ? connected((*opened)->replay_endpoint(), "DEALER") : connected((*opened)->endpoint(), "SUB");
   if (to_replay) {
     // A message that does not end: frames without bytes, each with another one to come.
     for (int i = 0; i < 32768; ++i)
@@ -118,7 +119,8 @@ TEST_CASE("A publisher closes connections that send too much, and serves the oth
   (*opened)->stop();
 }
 
-TEST_CASE("A publisher counts the subscribers that are there, and no connection that was none", "[events]") {
+TEST_CASE("events publisher: a publisher counts the subscribers that are there, and no connection that was none",
+          "[events]") {
   const auto how = on_free_ports();
   auto opened = publisher::open(how);
   REQUIRE(opened);
@@ -128,7 +130,7 @@ TEST_CASE("A publisher counts the subscribers that are there, and no connection 
   std::vector<std::unique_ptr<raw_zmq_peer>> all;
   for (std::uint64_t i = 1; i <= 3; ++i) {
     all.push_back(std::make_unique<raw_zmq_peer>(port));
-    all.back()->greet("SUB");
+    all.back()->shake_hands("SUB");
     REQUIRE(test::eventually([&] { return counts.subscribers == i; }));
   }
   for (int i = 0; i < 5; ++i) {
@@ -140,12 +142,12 @@ TEST_CASE("A publisher counts the subscribers that are there, and no connection 
   REQUIRE(test::eventually([&] { return counts.subscribers == 2; }));
   // The connections that were none have ended before it.
   all.push_back(std::make_unique<raw_zmq_peer>(port));
-  all.back()->greet("SUB");
+  all.back()->shake_hands("SUB");
   CHECK(test::eventually([&] { return counts.subscribers == 3; }));
   (*opened)->stop();
 }
 
-TEST_CASE("A publisher binds its Unix sockets again when their files are gone", "[events]") {
+TEST_CASE("events publisher: a publisher binds its Unix sockets again when their files were removed", "[events]") {
   const test::scratch_directory directory;
   auto how = on_free_ports();
   const auto events = directory.path() / "events";
@@ -185,7 +187,7 @@ TEST_CASE("A publisher binds its Unix sockets again when their files are gone", 
   CHECK(std::filesystem::file_size(events) == 14);
   REQUIRE(std::filesystem::remove(events));
   CHECK((*opened)->reopen_sockets());
-  // Where the directory is gone, it fails until it is back.
+  // Where the directory is missing, it fails until it is back.
   std::filesystem::remove_all(directory.path());
   CHECK_FALSE((*opened)->reopen_sockets());
   CHECK_FALSE((*opened)->sockets_are_there());
@@ -195,7 +197,7 @@ TEST_CASE("A publisher binds its Unix sockets again when their files are gone", 
   (*opened)->stop();
 }
 
-TEST_CASE("A publisher closes connections beyond its limit", "[events]") {
+TEST_CASE("events publisher: a publisher closes connections beyond its limit", "[events]") {
   const auto how = on_free_ports();
   auto opened = publisher::open(how);
   REQUIRE(opened);
@@ -203,7 +205,7 @@ TEST_CASE("A publisher closes connections beyond its limit", "[events]") {
   std::vector<std::unique_ptr<raw_zmq_peer>> all;
   for (int i = 0; i < 128; ++i)
     all.push_back(std::make_unique<raw_zmq_peer>(port_of((*opened)->endpoint())));
-  all.front()->greet("SUB");
+  all.front()->shake_hands("SUB");
   all.front()->wait_until_ready();
   const raw_zmq_peer more(port_of((*opened)->endpoint()));
   CHECK(more.ends());

@@ -51,7 +51,8 @@ entries_t up_to(entry_index n) {
 
 } // namespace
 
-TEST_CASE("a policy tracks each entry from its first page to its last and proposes no other", "[registry]") {
+TEST_CASE("eviction policy: a policy tracks each entry from its first page to its last and proposes no other",
+          "[registry]") {
   const auto policy = made(GENERATE(from_range(all_policies())));
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
@@ -89,7 +90,7 @@ TEST_CASE("a policy tracks each entry from its first page to its last and propos
   }
 }
 
-TEST_CASE("a policy proposes all entries once before it repeats a kept one", "[registry]") {
+TEST_CASE("eviction policy: a policy proposes all entries once before it repeats a kept one", "[registry]") {
   const auto policy = made(GENERATE(from_range(all_policies())));
   const auto at_once = GENERATE(std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{1000});
   policy->inserted(up_to(100));
@@ -107,7 +108,7 @@ TEST_CASE("a policy proposes all entries once before it repeats a kept one", "[r
   }
 }
 
-TEST_CASE("a policy proposes all entries in the end", "[registry]") {
+TEST_CASE("eviction policy: a policy proposes all entries in the end", "[registry]") {
   const auto policy = made(GENERATE(from_range(all_policies())));
   policy->inserted(up_to(100));
   policy->touched(up_to(100), {});
@@ -122,7 +123,7 @@ TEST_CASE("a policy proposes all entries in the end", "[registry]") {
   CHECK(proposed(*policy, 16).empty());
 }
 
-TEST_CASE("a policy proposes a freed entry that was kept first", "[registry]") {
+TEST_CASE("eviction policy: a policy proposes a freed entry that was kept first", "[registry]") {
   const auto policy = made(GENERATE(from_range(all_policies())));
   policy->inserted(up_to(100));
   const auto stem = proposed(*policy, 1).front();
@@ -137,8 +138,9 @@ TEST_CASE("a policy proposes a freed entry that was kept first", "[registry]") {
   CHECK(proposed(*policy, 1) != entries_t{stem});
 }
 
-TEST_CASE("a policy proposes evict-first entries before others, from the last one on, until they are touched",
-          "[registry]") {
+TEST_CASE(
+    "eviction policy: evict-first entries are proposed before others, from the last one on, until they are touched",
+    "[registry]") {
   // A policy with a hand shows how little a policy needs to know of it.
   const auto policy = made(GENERATE(from_range(policies())));
   policy->inserted(up_to(100));
@@ -160,7 +162,7 @@ TEST_CASE("a policy proposes evict-first entries before others, from the last on
   CHECK(all_of(*policy).contains(41));
 }
 
-TEST_CASE("the sieve skips a used entry once, and ghosts recognize returning keys", "[registry]") {
+TEST_CASE("eviction policy: the sieve skips a used entry once, and ghosts recognize returning keys", "[registry]") {
   sieve_policy policy([](entry_index i) { return std::uint64_t{i} + 1000; });
   policy.inserted(up_to(4)); // the oldest is 3
   policy.touched(entries_t{3}, {});
@@ -175,7 +177,7 @@ TEST_CASE("the sieve skips a used entry once, and ghosts recognize returning key
   CHECK(proposed(policy, 3) == entries_t{0, 1, 3});
 }
 
-TEST_CASE("a shard evicts in the order of its policy", "[registry]") {
+TEST_CASE("eviction policy: a shard evicts in the order of its policy", "[registry]") {
   registry_options how;
   how.eviction = make_sieve_policy;
   one_registry r(1, how);

@@ -19,7 +19,8 @@ evict_reply gave(std::uint32_t shard, std::uint32_t slots, std::uint64_t release
 
 } // namespace
 
-TEST_CASE("shards are asked for no more than is wanted, and those with most pages first", "[allocator]") {
+TEST_CASE("eviction shares: shards are asked for no more than is wanted, and those with most pages first",
+          "[allocator]") {
   eviction_shares shares(3);
   CHECK(shares.divide(7) == shares_t{3, 2, 2}); // nothing is known of them yet
   shares.answered(0, gave(0, 1, 1, 100));
@@ -32,7 +33,8 @@ TEST_CASE("shards are asked for no more than is wanted, and those with most page
   CHECK(shares.hopeful());
 }
 
-TEST_CASE("shards with nothing due are skipped until none has anything, and then eviction is forced", "[allocator]") {
+TEST_CASE("eviction shares: shards with nothing due are skipped until none has anything, and then eviction is forced",
+          "[allocator]") {
   eviction_shares shares(2);
   shares.answered(0, gave(0, 1, 1, 50));
   shares.answered(1, gave(1, 1, 1, 10));
@@ -61,7 +63,7 @@ TEST_CASE("shards with nothing due are skipped until none has anything, and then
   }
 }
 
-TEST_CASE("releases for other ranks are recorded and make a shard eligible", "[allocator]") {
+TEST_CASE("eviction shares: releases for other ranks are recorded and make a shard eligible", "[allocator]") {
   eviction_shares shares(2);
   CHECK(shares.seen(0) == 0);
   shares.released({1, 7, 40});
@@ -93,7 +95,7 @@ TEST_CASE("releases for other ranks are recorded and make a shard eligible", "[a
   }
 }
 
-TEST_CASE("ranks that received the same progress ask the same shards", "[allocator]") {
+TEST_CASE("eviction shares: ranks that received the same progress ask the same shards", "[allocator]") {
   eviction_shares one(3);
   eviction_shares other(3);
   for (const release_progress& x : {release_progress{0, 4, 90}, {2, 9, 80}, {1, 3, 85}, {0, 5, 70}}) {
@@ -109,7 +111,7 @@ TEST_CASE("ranks that received the same progress ask the same shards", "[allocat
     CHECK(few[s] <= many[s]);
 }
 
-TEST_CASE("shares add up to the request and balance the shards", "[allocator]") {
+TEST_CASE("eviction shares: shares add up to the request and balance the shards", "[allocator]") {
   std::mt19937 random(GENERATE(1U, 2U, 3U));
   for (int round = 0; round < 200; ++round) {
     const auto n = 1 + random() % 9;

@@ -19,7 +19,7 @@ unix_clock::reading read_at(timestamp at, unix_clock::unix_time ahead, duration 
 
 } // namespace
 
-TEST_CASE("the same point has the same Unix time in each answer", "[unix_clock]") {
+TEST_CASE("unix clock: the same point has the same Unix time in each answer", "[unix_clock]") {
   unix_clock clock;
   const auto first = clock.of(started, read_at(started, 1000h));
   CHECK(first > 1001h - 1us);
@@ -31,7 +31,7 @@ TEST_CASE("the same point has the same Unix time in each answer", "[unix_clock]"
   CHECK(clock.of(started + 5s, read_at(started + 6s, 1000h)) == first + 5s);
 }
 
-TEST_CASE("Unix time follows a system clock that was set", "[unix_clock]") {
+TEST_CASE("unix clock: Unix time follows a system clock that was set", "[unix_clock]") {
   unix_clock clock;
   clock.of(started, read_at(started, 1000h));
   for (const auto ahead : {1001h, 999h}) {
@@ -41,7 +41,7 @@ TEST_CASE("Unix time follows a system clock that was set", "[unix_clock]") {
   }
 }
 
-TEST_CASE("a reading that took long does not change Unix time", "[unix_clock]") {
+TEST_CASE("unix clock: a reading that took long does not change Unix time", "[unix_clock]") {
   unix_clock clock;
   const auto first = clock.of(started, read_at(started, 1000h));
   // The thread stood still between the clocks: in front of the system clock's, or behind it.
@@ -49,7 +49,7 @@ TEST_CASE("a reading that took long does not change Unix time", "[unix_clock]") 
   CHECK(clock.of(started, {started + 1s, 1001h + 9s, started + 9s}) == first);
 }
 
-TEST_CASE("Unix time is that of the system clock", "[unix_clock]") {
+TEST_CASE("unix clock: Unix time is that of the system clock", "[unix_clock]") {
   unix_clock clock;
   const auto earliest = std::chrono::system_clock::now().time_since_epoch();
   const auto x = unix_clock::read();

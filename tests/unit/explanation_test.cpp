@@ -64,7 +64,7 @@ bool says(const verdict& x, std::string_view text) {
 
 } // namespace
 
-TEST_CASE("parts of shards are one lookup, whose prefix is what all found together", "[explain]") {
+TEST_CASE("explanation: parts of shards are one lookup, whose prefix is what all found together", "[explain]") {
   // Shard 1 misses the key behind the prefix; shard 0 has found one more, which was released, and shard 2 found all.
   const auto all = join({part(0, 5, 4, 3), part(1, 5, 2, 2), part(2, 2, 2, 2)}, 10);
   REQUIRE(all.size() == 1);
@@ -75,13 +75,13 @@ TEST_CASE("parts of shards are one lookup, whose prefix is what all found togeth
   CHECK(all[0].ends[0].part.shard == 1);
 }
 
-TEST_CASE("where the order of missing keys is unknown, all possible first ones are listed", "[explain]") {
+TEST_CASE("explanation: where the order of missing keys is unknown, all possible first ones are listed", "[explain]") {
   const auto all = join({part(0, 5, 3, 3), part(1, 5, 2, 2)}, 10);
   REQUIRE(all.size() == 1);
   CHECK(all[0].ends.size() == 2);
 }
 
-TEST_CASE("lookups are distinguished by ticket, time and shard, and the newest come first", "[explain]") {
+TEST_CASE("explanation: lookups are distinguished by ticket, time and shard, and the newest come first", "[explain]") {
   const auto all =
       join({part(0, 1, 0, 0, {1, 1}, at(1)), part(0, 1, 0, 0, {1, 2}, at(3)), part(0, 1, 0, 0, {1, 1}, at(20)),
             part(1, 1, 0, 0, {1, 1}, at(1)), part(0, 1, 0, 0, {1, 1}, at(2))},
@@ -95,7 +95,7 @@ TEST_CASE("lookups are distinguished by ticket, time and shard, and the newest c
   CHECK(join({part(0, 1, 0, 0, {1, 1}), part(0, 1, 0, 0, {1, 2})}, 1).size() == 1);
 }
 
-TEST_CASE("a lookup that was repeated after a fetch is one", "[explain]") {
+TEST_CASE("explanation: a lookup that was repeated after a fetch is one", "[explain]") {
   auto second = part(0, 5, 5, 5, {1, 2}, at(3));
   second.part.fetched = 3;
   second.part.on_disk = 1;
@@ -118,7 +118,7 @@ TEST_CASE("a lookup that was repeated after a fetch is one", "[explain]") {
   CHECK(join({first, second}, 10).size() == 2);
 }
 
-TEST_CASE("what was released again counts for no tier", "[explain]") {
+TEST_CASE("explanation: what was released again counts for no tier", "[explain]") {
   auto x = part(0, 9, 9, 2);
   x.part.fetched = 1;
   x.part.on_disk = 8;
@@ -131,7 +131,7 @@ TEST_CASE("what was released again counts for no tier", "[explain]") {
   CHECK_FALSE(all[0].tiers_known);
 }
 
-TEST_CASE("a refused lookup says so", "[explain]") {
+TEST_CASE("explanation: a refused lookup says so", "[explain]") {
   auto x = part(1, 3, 3, 3);
   x.part.refused = errc::limit_exceeded;
   CHECK(join({part(0, 3, 3, 3), x}, 10)[0].refused == errc::limit_exceeded);
@@ -140,7 +140,7 @@ TEST_CASE("a refused lookup says so", "[explain]") {
   CHECK(says(why, "registry.max_leases"));
 }
 
-TEST_CASE("each event has its reason, with its time and its rank", "[explain]") {
+TEST_CASE("explanation: each event has its reason, with its time and its rank", "[explain]") {
   const struct {
     key_event what;
     std::string_view reason;
@@ -167,7 +167,7 @@ TEST_CASE("each event has its reason, with its time and its rank", "[explain]") 
   }
 }
 
-TEST_CASE("a key without an event was never saved, or so long ago that it is not known", "[explain]") {
+TEST_CASE("explanation: a key without an event was never saved, or so long ago that it is not known", "[explain]") {
   auto x = absent();
   CHECK(why_missing(x).reason == "never_saved");
   CHECK(why_missing(x).text == "never saved since the node started (60 s before the lookup)");
@@ -177,7 +177,7 @@ TEST_CASE("a key without an event was never saved, or so long ago that it is not
   CHECK(says(why_missing(x), "; it is complete now"));
 }
 
-TEST_CASE("a key of another namespace is explained by the fields that differ", "[explain]") {
+TEST_CASE("explanation: a key of another namespace is explained by the fields that differ", "[explain]") {
   auto x = absent();
   x.others = {{"b", true, {{"dtype", "\"bf16\"", "\"fp8\""}, {"salt", {}, {}}}}};
   CHECK(why_missing(x).reason == "other_namespace");
@@ -188,7 +188,7 @@ TEST_CASE("a key of another namespace is explained by the fields that differ", "
   CHECK(why_missing(x).reason == "evicted");
 }
 
-TEST_CASE("an incomplete key names the rank, and what happened there", "[explain]") {
+TEST_CASE("explanation: an incomplete key names the rank, and what happened there", "[explain]") {
   auto x = absent();
   x.known.part.state = missing_state::incomplete;
   x.known.part.rank = 1;
@@ -201,7 +201,7 @@ TEST_CASE("an incomplete key names the rank, and what happened there", "[explain
   CHECK(says(why_missing(x), "; a client was writing it"));
 }
 
-TEST_CASE("a key that is being saved, or was fetched too late, is explained as such", "[explain]") {
+TEST_CASE("explanation: a key that is being saved, or was fetched too late, is explained as such", "[explain]") {
   auto x = absent();
   x.known.before = key_note{at(88), 1, key_event::evicted};
   x.known.arrived = key_note{at(100) + std::chrono::milliseconds(250), 0, key_event::fetched};
@@ -213,7 +213,7 @@ TEST_CASE("a key that is being saved, or was fetched too late, is explained as s
   CHECK(why_missing(x).reason == "being_saved");
 }
 
-TEST_CASE("differences of identities are named, and a salt is not shown", "[explain]") {
+TEST_CASE("explanation: differences of identities are named, and a salt is not shown", "[explain]") {
   auto a = namespace_of(2);
   CHECK(differences(a, a).empty());
   auto b = a;
@@ -241,7 +241,7 @@ TEST_CASE("differences of identities are named, and a salt is not shown", "[expl
   CHECK(all[6].there == "4");
 }
 
-TEST_CASE("ids of lookups are read as they are written", "[explain]") {
+TEST_CASE("explanation: ids of lookups are read as they are written", "[explain]") {
   const ticket x{0x0123456789abcdef, 42};
   CHECK(id_of(x) == "0123456789abcdef-2a");
   CHECK(ticket_of(id_of(x)) == x);
@@ -249,7 +249,7 @@ TEST_CASE("ids of lookups are read as they are written", "[explain]") {
     CHECK_FALSE(ticket_of(bad));
 }
 
-TEST_CASE("the screen has a line for each lookup and a reason below it", "[explain][screens]") {
+TEST_CASE("explanation: the screen has a line for each lookup and a reason below it", "[explain][screens]") {
   const auto x = nlohmann::json::parse(R"({"kept":true,"events_since_ms":0,"lookups":[
     {"id":"1-2","client":"vllm\u001b","namespace":"qwen","at_ms":0,"asked":1040,"found":1012,"memory":1000,"disk":2,
      "peer":10,"each":false,"ends":[{"reason":"evicted","text":"evicted 12 s before the lookup"}]},
@@ -268,7 +268,7 @@ TEST_CASE("the screen has a line for each lookup and a reason below it", "[expla
   }
 }
 
-TEST_CASE("the screen lists reasons once, and says why there is nothing to show", "[explain][screens]") {
+TEST_CASE("explanation: the screen lists reasons once, and says why there is nothing to show", "[explain][screens]") {
   auto x = nlohmann::json::parse(R"({"kept":true,"events_since_ms":0,"lookups":[
     {"id":"1-2","client":"a","namespace":"n","at_ms":0,"asked":2,"found":0,"each":false,
      "ends":[{"text":"one"},{"text":"one"}]}]})");

@@ -268,7 +268,7 @@ TEST_CASE("frames: held-back pages are evicted in the order of the clean ones on
     CHECK(t.frames.held_back() == 0);
     CHECK(t.frames.state(a) == frame_state::clean);
   }
-  SECTION("a dropped page does not count as given up") {
+  SECTION("a page that is dropped on request is not reported") {
     t.frames.let_expend(std::array{a});
     t.frames.drop(a);
     t.frames.drop(b);

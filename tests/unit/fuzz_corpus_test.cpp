@@ -60,7 +60,7 @@ void try_all(const std::string& name, Read read) {
 
 } // namespace
 
-TEST_CASE("The corpus of requests is parsed as before", "[http][fuzz]") {
+TEST_CASE("fuzz corpus: the corpus of requests is parsed as before", "[http][fuzz]") {
   const std::map<std::string, int> complete{
       {"two", 2},        {"chunks", 1},       {"absolute", 1}, {"too-large", 0},   {"smuggling", 0},
       {"two-hosts", 0},  {"folded", 0},       {"garbage", 0},  {"long-header", 0}, {"long-line", 0},
@@ -72,11 +72,11 @@ TEST_CASE("The corpus of requests is parsed as before", "[http][fuzz]") {
   }
 }
 
-TEST_CASE("Damaged requests are parsed the same in any pieces", "[http][fuzz]") {
+TEST_CASE("fuzz corpus: damaged requests are parsed the same in any pieces", "[http][fuzz]") {
   try_all("requests", [](const std::string& text) { fuzz::read_requests(text.substr(0, 4096)); });
 }
 
-TEST_CASE("The corpus of native API bodies is parsed as before", "[http][fuzz]") {
+TEST_CASE("fuzz corpus: the corpus of native API bodies is parsed as before", "[http][fuzz]") {
   const auto corpus = corpus_of("native_bodies");
   for (const auto* accepted : {"create", "create-automatic", "rank", "reserve", "match", "match-long", "commit",
                                "abort", "abort-all", "lease"}) {
@@ -88,22 +88,22 @@ TEST_CASE("The corpus of native API bodies is parsed as before", "[http][fuzz]")
   CHECK(fuzz::read_native_bodies(corpus.at("empty")) == 1);
 }
 
-TEST_CASE("Damaged native API bodies are refused or valid", "[http][fuzz]") {
+TEST_CASE("fuzz corpus: damaged native API bodies are refused or valid", "[http][fuzz]") {
   try_all("native_bodies", [](const std::string& text) { fuzz::read_native_bodies(text); });
 }
 
-TEST_CASE("The corpus of tokens files is parsed as before", "[http][fuzz]") {
+TEST_CASE("fuzz corpus: the corpus of tokens files is parsed as before", "[http][fuzz]") {
   for (const auto& [file, text] : corpus_of("tokens")) {
     INFO(file);
     CHECK(fuzz::read_tokens(text) == (file == "roles" || file == "named" ? 1 : 0));
   }
 }
 
-TEST_CASE("Damaged tokens files are refused or valid", "[http][fuzz]") {
+TEST_CASE("fuzz corpus: damaged tokens files are refused or valid", "[http][fuzz]") {
   try_all("tokens", [](const std::string& text) { fuzz::read_tokens(text); });
 }
 
-TEST_CASE("The corpus of LMCache messages is parsed as before", "[lmcache][fuzz]") {
+TEST_CASE("fuzz corpus: the corpus of LMCache messages is parsed as before", "[lmcache][fuzz]") {
   for (const auto& [file, text] : corpus_of("lmcache_messages")) {
     INFO(file);
     CHECK(fuzz::read_lmcache_message(text));
@@ -111,7 +111,7 @@ TEST_CASE("The corpus of LMCache messages is parsed as before", "[lmcache][fuzz]
   try_all("lmcache_messages", [](const std::string& x) { fuzz::read_lmcache_message(x); });
 }
 
-TEST_CASE("The corpus of handshake directory requests is parsed as before", "[http][handshake][fuzz]") {
+TEST_CASE("fuzz corpus: the corpus of handshake directory requests is parsed as before", "[http][handshake][fuzz]") {
   const std::map<std::string, int> accepted{
       {"publish-and-fetch", 7}, {"json", 3},    {"all-ranks", 6}, {"incarnations", 6}, {"draft", 5},
       {"waiting", 10},          {"numbers", 1}, {"names", 4},     {"tags", 3},         {"full", 5},
@@ -123,11 +123,11 @@ TEST_CASE("The corpus of handshake directory requests is parsed as before", "[ht
   }
 }
 
-TEST_CASE("Damaged handshake directory requests are refused or valid", "[http][handshake][fuzz]") {
+TEST_CASE("fuzz corpus: damaged handshake directory requests are refused or valid", "[http][handshake][fuzz]") {
   try_all("handshakes", [](const std::string& text) { fuzz::read_handshakes(text); });
 }
 
-TEST_CASE("The corpus of encoded pages is decoded as before", "[codec][fuzz]") {
+TEST_CASE("fuzz corpus: the corpus of encoded pages is decoded as before", "[codec][fuzz]") {
   const auto corpus = corpus_of("encoded_pages");
   for (const auto* accepted :
        {"normal", "escapes", "zeroes", "tail", "payload", "payload-zeroes", "payload-small-and-large"}) {

@@ -70,7 +70,7 @@ std::vector<std::string> records() {
 
 } // namespace
 
-TEST_CASE("stored records that were truncated or have one flipped bit are decoded as themselves or refused",
+TEST_CASE("fuzz files: stored records that were truncated or have one flipped bit are decoded as themselves or refused",
           "[store][fuzz]") {
   for (const auto& whole : records()) {
     CHECK(fuzz::read_store_records(whole) == 1);
@@ -84,7 +84,8 @@ TEST_CASE("stored records that were truncated or have one flipped bit are decode
   }
 }
 
-TEST_CASE("stored records that were damaged at random are decoded as themselves or refused", "[store][fuzz]") {
+TEST_CASE("fuzz files: stored records that were damaged at random are decoded as themselves or refused",
+          "[store][fuzz]") {
   auto whole = corpus("store_records");
   CHECK(whole.size() >= 6);
   int accepted = 0;
@@ -103,7 +104,7 @@ TEST_CASE("stored records that were damaged at random are decoded as themselves 
   }
 }
 
-TEST_CASE("the stored configs load or report the error, with and without overrides", "[config][fuzz]") {
+TEST_CASE("fuzz files: the stored configs load or report the error, with and without overrides", "[config][fuzz]") {
   const auto texts = corpus("config_text");
   CHECK(texts.size() >= 6);
   int accepted = 0;

@@ -9,7 +9,7 @@ namespace gpu_device_event_table_test {
 
 using namespace troupe;
 
-TEST_CASE("events: a number names its event until it is removed and nothing afterwards", "[gpu][events]") {
+TEST_CASE("device events: a number names its event until it is removed and nothing afterwards", "[gpu][events]") {
   device_event_table table;
   int first = 0;
   int second = 0;
@@ -39,7 +39,7 @@ TEST_CASE("events: a number names its event until it is removed and nothing afte
   CHECK(table.find(again).value() == &first);
 }
 
-TEST_CASE("events: several threads add and remove at once", "[gpu][events]") {
+TEST_CASE("device events: several threads add and remove at once", "[gpu][events]") {
   device_event_table table;
   std::vector<std::vector<std::uint64_t>> numbers(4);
   std::vector<std::thread> threads;

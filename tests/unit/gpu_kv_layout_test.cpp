@@ -41,7 +41,7 @@ struct fixture {
 
 } // namespace
 
-TEST_CASE("A geometry beyond the common bounds is refused", "[gpu]") {
+TEST_CASE("gpu kv layout: a geometry beyond the common bounds is refused", "[gpu]") {
   CHECK(all_layer_bytes(small, blocks).has_value());
   for (auto field : {&kv_geometry::layers, &kv_geometry::parts, &kv_geometry::heads, &kv_geometry::head_size,
                      &kv_geometry::element_bytes, &kv_geometry::block_tokens})
@@ -53,7 +53,7 @@ TEST_CASE("A geometry beyond the common bounds is refused", "[gpu]") {
     }
 }
 
-TEST_CASE("Bytes of a layer are computed in 64 bits and overflow is refused", "[gpu]") {
+TEST_CASE("gpu kv layout: bytes of a layer are computed in 64 bits and overflow is refused", "[gpu]") {
   CHECK(all_layer_bytes(small, blocks).value().front() == 2U * 3 * 4 * 2 * 5 * 7);
   // More than 4 GiB in one layer: 2^32 elements of 2 bytes.
   CHECK(all_layer_bytes({1, 2, 8, 128, 2, 16}, 1U << 17U).value().front() == std::uint64_t{1} << 33U);
@@ -61,7 +61,7 @@ TEST_CASE("Bytes of a layer are computed in 64 bits and overflow is refused", "[
         errc::invalid_argument);
 }
 
-TEST_CASE("A view is accepted only with every address inside its tensor", "[gpu]") {
+TEST_CASE("gpu kv layout: a view is accepted only with every address inside its tensor", "[gpu]") {
   fixture f;
   REQUIRE(f.refusal() == errc::ok);
   const auto layer = GENERATE(std::size_t{0}, std::size_t{1});
@@ -107,7 +107,7 @@ TEST_CASE("A view is accepted only with every address inside its tensor", "[gpu]
   }
 }
 
-TEST_CASE("Strides that lay elements over each other are refused", "[gpu]") {
+TEST_CASE("gpu kv layout: strides that lay elements over each other are refused", "[gpu]") {
   fixture f;
   auto& t = f.view.layers[1];
   SECTION("zero strides") {
@@ -132,7 +132,7 @@ TEST_CASE("Strides that lay elements over each other are refused", "[gpu]") {
   }
 }
 
-TEST_CASE("Contiguous layouts need exactly their bytes, and MLA has one part and one head", "[gpu]") {
+TEST_CASE("gpu kv layout: contiguous layouts need exactly their bytes, and MLA has one part and one head", "[gpu]") {
   fixture f;
   for (auto layout : {kv_layout::split, kv_layout::blocks_first, kv_layout::head_major, kv_layout::packed}) {
     INFO(to_string(layout));
@@ -148,7 +148,7 @@ TEST_CASE("Contiguous layouts need exactly their bytes, and MLA has one part and
         errc::invalid_argument);
 }
 
-TEST_CASE("Each layer's tensor has the bytes of its own shape", "[gpu]") {
+TEST_CASE("gpu kv layout: each layer's tensor has the bytes of its own shape", "[gpu]") {
   kv_geometry g{2, 2, 3, 4, 2, 6};
   g.further = {{1, {1, 1, 132, 1}}, {1, {2, 1, 8, 4}}};
   const auto sizes = all_layer_bytes(g, 10).value();
@@ -179,7 +179,7 @@ TEST_CASE("Each layer's tensor has the bytes of its own shape", "[gpu]") {
   CHECK(make_kv_cache_view(kv_layout::split, g, 10, tensors).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("An MLA cache has one part and one head in all its layers", "[gpu]") {
+TEST_CASE("gpu kv layout: an MLA cache has one part and one head in all its layers", "[gpu]") {
   kv_geometry g{1, 1, 1, 576, 2, 4};
   std::vector<std::byte> memory(100'000);
   const std::vector<std::span<std::byte>> tensors(2, memory);
@@ -191,7 +191,7 @@ TEST_CASE("An MLA cache has one part and one head in all its layers", "[gpu]") {
   CHECK(make_kv_cache_view(kv_layout::mla, g, 2, tensors).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("The blocks of a page share its tokens equally", "[gpu]") {
+TEST_CASE("gpu kv layout: the blocks of a page share its tokens equally", "[gpu]") {
   fixture f; // pages of 5 tokens
   for (const std::uint32_t per_page : {0U, 2U, 3U, 4U, 6U, 10U}) {
     INFO(per_page);

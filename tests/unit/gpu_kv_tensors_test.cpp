@@ -119,7 +119,7 @@ block_move move_of(std::vector<element>& page, const std::vector<std::uint32_t>&
 
 } // namespace
 
-TEST_CASE("In each of the six orders a block is the same page and is restored to its place", "[gpu]") {
+TEST_CASE("gpu kv tensors: in each of the six orders a block is the same page and is restored to its place", "[gpu]") {
   const auto order = GENERATE(from_range(orders));
   const auto content = GENERATE(kv_content::joined, kv_content::parted);
   const std::vector<std::uint32_t> blocks = GENERATE(std::vector<std::uint32_t>{3}, std::vector<std::uint32_t>{4, 1});
@@ -141,7 +141,7 @@ TEST_CASE("In each of the six orders a block is the same page and is restored to
   CHECK(cache.memory() == before);
 }
 
-TEST_CASE("A geometry is derived from the tensors", "[gpu]") {
+TEST_CASE("gpu kv tensors: a geometry is derived from the tensors", "[gpu]") {
   storage cache("LBHN", {});
   CHECK(make_kv_cache_view(cache.tensors(), kv_content::joined)->geometry == kv_geometry{3, 1, 2, 6, 2, 4});
   CHECK(make_kv_cache_view(cache.tensors(), kv_content::parted)->geometry == kv_geometry{3, 2, 2, 3, 2, 4});
@@ -163,7 +163,7 @@ TEST_CASE("A geometry is derived from the tensors", "[gpu]") {
   CHECK(view.geometry.further[1] == kv_layer_group{1, {1, 2, 6, 2}});
 }
 
-TEST_CASE("Opaque blocks are moved unchanged", "[gpu]") {
+TEST_CASE("gpu kv tensors: opaque blocks are moved unchanged", "[gpu]") {
   for (const auto order : {"LBHN", "LBNH"}) {
     storage cache(order, {});
     const auto before = cache.memory();
@@ -197,7 +197,7 @@ TEST_CASE("Opaque blocks are moved unchanged", "[gpu]") {
   }
 }
 
-TEST_CASE("Tensors that are not a KV cache are refused with a reason", "[gpu]") {
+TEST_CASE("gpu kv tensors: tensors that are not a KV cache are refused with a reason", "[gpu]") {
   const auto refusal = [](auto change, kv_content content = kv_content::joined, std::uint32_t blocks_per_page = 1) {
     storage cache("LBHN", {});
     auto tensors = cache.tensors();

@@ -146,7 +146,7 @@ std::vector<block_move> moves_of(const std::vector<std::uint32_t>& blocks, std::
 
 } // namespace
 
-TEST_CASE("Gather matches an element-wise reference in every layout", "[gpu]") {
+TEST_CASE("gpu page mover: gather matches an element-wise reference in every layout", "[gpu]") {
   const auto seed = GENERATE(range(1, 4));
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   for (const auto& layout : layouts()) {
@@ -173,7 +173,7 @@ TEST_CASE("Gather matches an element-wise reference in every layout", "[gpu]") {
   }
 }
 
-TEST_CASE("Scatter writes its blocks and touches nothing else", "[gpu]") {
+TEST_CASE("gpu page mover: scatter writes its blocks and touches nothing else", "[gpu]") {
   const auto seed = GENERATE(range(1, 4));
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   for (const auto& layout : layouts()) {
@@ -198,7 +198,7 @@ TEST_CASE("Scatter writes its blocks and touches nothing else", "[gpu]") {
   }
 }
 
-TEST_CASE("Engines of different layouts exchange pages", "[gpu]") {
+TEST_CASE("gpu page mover: engines of different layouts exchange pages", "[gpu]") {
   std::mt19937_64 random(7);
   const kv_geometry g{3, 2, 4, 16, 2, 8};
   for (const auto& from_layout : layouts()) {
@@ -220,7 +220,7 @@ TEST_CASE("Engines of different layouts exchange pages", "[gpu]") {
   }
 }
 
-TEST_CASE("The builders return the strides of the layouts they name", "[gpu]") {
+TEST_CASE("gpu page mover: the builders return the strides of the layouts they name", "[gpu]") {
   const kv_geometry g{1, 2, 3, 8, 2, 4};
   const std::vector<std::pair<kv_layout, axes>> named{
       {kv_layout::split, layouts()[0].order},
@@ -241,7 +241,7 @@ TEST_CASE("The builders return the strides of the layouts they name", "[gpu]") {
   CHECK(built.layers[0].token_stride == mla.view.layers[0].token_stride);
 }
 
-TEST_CASE("Layers of one cross-layer tensor are moved correctly, adjacent or not", "[gpu]") {
+TEST_CASE("gpu page mover: layers of one cross-layer tensor are moved correctly, adjacent or not", "[gpu]") {
   // (NB, L, 2, BS, H, D), with and without a gap between layers.
   const kv_geometry g{4, 2, 2, 8, 2, 4};
   const std::uint64_t layer_part = g.page_bytes() / g.layers;
@@ -271,7 +271,7 @@ TEST_CASE("Layers of one cross-layer tensor are moved correctly, adjacent or not
   CHECK(memory == expected);
 }
 
-TEST_CASE("Layers that are adjacent in block 0 only are not merged", "[gpu]") {
+TEST_CASE("gpu page mover: layers that are adjacent in block 0 only are not merged", "[gpu]") {
   // Pieces of one memory: layer 0 has the even ones, layer 1 every second of the odd ones.
   const kv_geometry g{2, 2, 2, 8, 2, 4};
   const std::uint64_t piece = g.page_bytes() / g.layers;
@@ -289,7 +289,7 @@ TEST_CASE("Layers that are adjacent in block 0 only are not merged", "[gpu]") {
   CHECK(std::equal(half, page.end(), at(9)));
 }
 
-TEST_CASE("An invalid entry anywhere in the list is refused before anything moves", "[gpu]") {
+TEST_CASE("gpu page mover: an invalid entry anywhere in the list is refused before anything moves", "[gpu]") {
   const kv_geometry g{2, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[0].order, 0);
   const auto mover = mover_of(cache.view);
@@ -324,7 +324,7 @@ TEST_CASE("An invalid entry anywhere in the list is refused before anything move
   CHECK(pages == pages_before);
 }
 
-TEST_CASE("An empty list is accepted, and an invalid view makes no mover", "[gpu]") {
+TEST_CASE("gpu page mover: an empty list is accepted, and an invalid view makes no mover", "[gpu]") {
   const kv_geometry g{1, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[0].order, 0);
   const auto mover = mover_of(cache.view);
@@ -334,7 +334,7 @@ TEST_CASE("An empty list is accepted, and an invalid view makes no mover", "[gpu
   CHECK(make_host_page_mover(cache.view).error().code == errc::out_of_range);
 }
 
-TEST_CASE("A page that is overwritten during a copy is whole or corrupt, in both directions", "[gpu]") {
+TEST_CASE("gpu page mover: a page that is overwritten during a copy is whole or corrupt, in both directions", "[gpu]") {
   const kv_geometry geometry{8, 2, 4, 64, 2, 16}; // 128 KiB
   model_cache cache(geometry, 2, layouts().front().order, 0);
   const auto mover = mover_of(cache.view);
@@ -361,7 +361,8 @@ kv_cache_view opaque_view(std::vector<bytes>& tensors, std::uint32_t blocks, std
   return view;
 }
 
-TEST_CASE("A mover that verifies while it copies moves the same bytes, and reports every changed one", "[gpu]") {
+TEST_CASE("gpu page mover: a mover that verifies while it copies moves the same bytes, and reports every changed one",
+          "[gpu]") {
   const auto block_bytes = GENERATE(4096U, 131072U, 1000U);
   std::mt19937_64 random(block_bytes);
   std::vector<bytes> tensors(2);
@@ -398,7 +399,7 @@ TEST_CASE("A mover that verifies while it copies moves the same bytes, and repor
   }
 }
 
-TEST_CASE("A page that is overwritten while it is verified and copied is whole or corrupt", "[gpu]") {
+TEST_CASE("gpu page mover: a page that is overwritten while it is verified and copied is whole or corrupt", "[gpu]") {
   constexpr std::uint32_t block_bytes = 131072;
   std::vector<bytes> tensors(2);
   const auto view = opaque_view(tensors, 2, block_bytes);
@@ -413,7 +414,7 @@ TEST_CASE("A page that is overwritten while it is verified and copied is whole o
   });
 }
 
-TEST_CASE("The last entry wins where one block is scattered twice", "[gpu]") {
+TEST_CASE("gpu page mover: the last entry wins where one block is scattered twice", "[gpu]") {
   const kv_geometry g{2, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[2].order, 0);
   std::vector<bytes> pages{bytes(g.page_bytes(), std::byte{1}), bytes(g.page_bytes(), std::byte{2})};
@@ -424,7 +425,7 @@ TEST_CASE("The last entry wins where one block is scattered twice", "[gpu]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
+TEST_CASE("gpu page mover: offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
   // Only the pages of memory that are touched exist.
   const kv_geometry g{1, 2, 8, 128, 2, 16};
   constexpr std::uint32_t blocks = 100'000;
@@ -468,7 +469,8 @@ bytes page_of(model_cache& cache, std::uint32_t block) {
 
 } // namespace
 
-TEST_CASE("encoded pages hold the same bytes in every layout, and are read like others", "[gpu][encoding]") {
+TEST_CASE("gpu page mover: encoded pages hold the same bytes in every layout, and are read like others",
+          "[gpu][encoding]") {
   std::mt19937_64 random(17);
   const auto& layout = GENERATE(from_range(layouts()));
   INFO(layout.name);
@@ -503,7 +505,7 @@ TEST_CASE("encoded pages hold the same bytes in every layout, and are read like 
   CHECK(page_of(cache, 5) == pages[1]);
 }
 
-TEST_CASE("a page whose bytes have no encoding is stored as it is", "[gpu][encoding]") {
+TEST_CASE("gpu page mover: a page whose bytes have no encoding is stored as it is", "[gpu][encoding]") {
   std::mt19937_64 random(18);
   auto cache = cache_of(workload::value_kind::random_bits, layouts().front(), random);
   const auto mover = mover_of(cache.view);
@@ -516,7 +518,8 @@ TEST_CASE("a page whose bytes have no encoding is stored as it is", "[gpu][encod
   CHECK(moves[0].checksum == io::checksum_of(pages[0]));
 }
 
-TEST_CASE("a page whose bytes have no encoding is not stored where there is no room for it", "[gpu][encoding]") {
+TEST_CASE("gpu page mover: a page whose bytes have no encoding is not stored where there is no room for it",
+          "[gpu][encoding]") {
   std::mt19937_64 random(20);
   auto cache = cache_of(workload::value_kind::random_bits, layouts().front(), random);
   const auto mover = mover_of(cache.view);
@@ -540,7 +543,8 @@ TEST_CASE("a page whose bytes have no encoding is not stored where there is no r
                     [](std::byte x) { return x == std::byte{7}; }));
 }
 
-TEST_CASE("an encoded page that is not the expected one leaves its block unchanged", "[gpu][encoding]") {
+TEST_CASE("gpu page mover: an encoded page that is not the expected one leaves its block unchanged",
+          "[gpu][encoding]") {
   std::mt19937_64 random(19);
   auto cache = cache_of(workload::value_kind::normal, layouts().front(), random);
   const auto mover = mover_of(cache.view);
@@ -566,7 +570,7 @@ TEST_CASE("an encoded page that is not the expected one leaves its block unchang
   CHECK(page_of(cache, 0) == before);
 }
 
-TEST_CASE("an encoding that pages of this size cannot have is refused", "[gpu][encoding]") {
+TEST_CASE("gpu page mover: an encoding that pages of this size cannot have is refused", "[gpu][encoding]") {
   model_cache cache({1, 2, 5, 7, 1, 3}, 4, layouts().front().order, 0); // 210 bytes
   const auto mover = mover_of(cache.view);
   std::vector<bytes> pages(2, bytes(cache.g.page_bytes(), poison));

@@ -184,7 +184,7 @@ void for_each_case(Visit visit) {
 
 } // namespace
 
-TEST_CASE("A page has all layers in their shapes, the tokens of all its blocks, and zeroes for missing blocks",
+TEST_CASE("gpu page shapes: a page has all layers in their shapes, all tokens, and zeroes for missing blocks",
           "[gpu]") {
   const auto seed = GENERATE(range(1U, 4U));
   INFO("seed " << seed);
@@ -209,7 +209,7 @@ TEST_CASE("A page has all layers in their shapes, the tokens of all its blocks, 
   });
 }
 
-TEST_CASE("A scatter writes only the blocks that exist", "[gpu]") {
+TEST_CASE("gpu page shapes: a scatter writes only the blocks that exist", "[gpu]") {
   const auto seed = GENERATE(range(1U, 4U));
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -236,7 +236,7 @@ TEST_CASE("A scatter writes only the blocks that exist", "[gpu]") {
   });
 }
 
-TEST_CASE("A page with a wrong checksum is not written, and the others are", "[gpu]") {
+TEST_CASE("gpu page shapes: a page with a wrong checksum is not written, and the others are", "[gpu]") {
   std::mt19937_64 random(2);
   for_each_case([&](model_cache& cache) {
     page_list list(cache, 6, random);
@@ -266,7 +266,7 @@ TEST_CASE("A page with a wrong checksum is not written, and the others are", "[g
   });
 }
 
-TEST_CASE("A page of several blocks is identical to one of a single block", "[gpu]") {
+TEST_CASE("gpu page shapes: a page of several blocks is identical to one of a single block", "[gpu]") {
   std::mt19937_64 random(3);
   const auto g = with_further({2, 2, 4, 16, 2, 16}, {{1, {1, 1, 132, 1}}});
   for (const auto& from_layout : layouts)
@@ -292,7 +292,7 @@ TEST_CASE("A page of several blocks is identical to one of a single block", "[gp
       }
 }
 
-TEST_CASE("A page needs the right number of blocks, each valid or absent", "[gpu]") {
+TEST_CASE("gpu page shapes: a page needs the right number of blocks, each valid or absent", "[gpu]") {
   model_cache cache({2, 2, 2, 8, 2, 8}, 8, 4, layouts[0]);
   const auto mover = mover_of(cache.view);
   const auto cache_before = cache.tensors;
@@ -325,7 +325,7 @@ TEST_CASE("A page needs the right number of blocks, each valid or absent", "[gpu
   CHECK(page == page_before);
 }
 
-TEST_CASE("A page without any block is zeroes, and is written nowhere", "[gpu]") {
+TEST_CASE("gpu page shapes: a page without any block is zeroes, and is written nowhere", "[gpu]") {
   for_each_case([](model_cache& cache) {
     const auto before = cache.tensors;
     const std::vector<std::uint32_t> none(cache.view.blocks_per_page, null_block);
@@ -341,7 +341,7 @@ TEST_CASE("A page without any block is zeroes, and is written nowhere", "[gpu]")
   });
 }
 
-TEST_CASE("A mover for host memory ignores device events", "[gpu]") {
+TEST_CASE("gpu page shapes: a mover for host memory ignores device events", "[gpu]") {
   model_cache cache({1, 2, 2, 8, 2, 8}, 4, 1, layouts[0]);
   const auto mover = mover_of(cache.view);
   int some = 0;

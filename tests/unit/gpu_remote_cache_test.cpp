@@ -64,7 +64,7 @@ block_move move_of(std::vector<std::byte>& page, const std::vector<std::uint32_t
 
 } // namespace
 
-TEST_CASE("A layout is valid where every byte of every block lies in its memory", "[gpu]") {
+TEST_CASE("gpu remote cache: a layout is valid where every byte of every block lies in its memory", "[gpu]") {
   const auto good = small_layout("/x");
   CHECK(validate(good));
   CHECK(good.page_bytes() == 32);
@@ -101,7 +101,8 @@ TEST_CASE("A layout is valid where every byte of every block lies in its memory"
   CHECK(is_shared_memory_name("/lmcache_kv_1_2"));
 }
 
-TEST_CASE("Blocks in shared memory are gathered run by run and scattered to the given blocks", "[gpu]") {
+TEST_CASE("gpu remote cache: blocks in shared memory are gathered run by run and scattered to the given blocks",
+          "[gpu]") {
   const auto bytes = counted_bytes(memory_bytes);
   const shared_memory memory(bytes);
   const auto layout = small_layout(memory.name());
@@ -144,7 +145,9 @@ TEST_CASE("Blocks in shared memory are gathered run by run and scattered to the 
   CHECK(page == std::vector<std::byte>(32));
 }
 
-TEST_CASE("What another process writes to a page during a copy does not reach a cache in shared memory", "[gpu]") {
+TEST_CASE(
+    "gpu remote cache: what another process writes to a page during a copy does not reach a cache in shared memory",
+    "[gpu]") {
   constexpr std::size_t block = 8192;
   const auto bytes = counted_bytes(2 * block);
   const auto right = std::span(bytes).first(block);
@@ -172,7 +175,7 @@ TEST_CASE("What another process writes to a page during a copy does not reach a 
   CHECK(sound > 0);
 }
 
-TEST_CASE("Encoded pages of a cache in shared memory are those of other movers", "[gpu][encoding]") {
+TEST_CASE("gpu remote cache: encoded pages of a cache in shared memory are those of other movers", "[gpu][encoding]") {
   std::mt19937_64 random(2);
   constexpr std::size_t block = 16384;
   const auto values = workload::make_values(workload::value_kind::normal, 4 * block / 2, random);
@@ -207,7 +210,7 @@ TEST_CASE("Encoded pages of a cache in shared memory are those of other movers",
   CHECK(memory.read(values.size()) == after);
 }
 
-TEST_CASE("Shared memory that has shrunk makes the call fail", "[gpu]") {
+TEST_CASE("gpu remote cache: shared memory that has shrunk makes the call fail", "[gpu]") {
   const shared_memory memory(counted_bytes(memory_bytes));
   const auto cache = open_remote_cache(small_layout(memory.name()));
   REQUIRE(cache);
@@ -233,7 +236,7 @@ TEST_CASE("Shared memory that has shrunk makes the call fail", "[gpu]") {
   CHECK(open_remote_cache(small_layout("/troupe-unit-absent")).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("Memory of a nonexistent GPU is refused", "[gpu]") {
+TEST_CASE("gpu remote cache: memory of a nonexistent GPU is refused", "[gpu]") {
   remote_layout layout;
   gpu_memory_handle handle;
   handle.bytes = 100;
@@ -246,7 +249,8 @@ TEST_CASE("Memory of a nonexistent GPU is refused", "[gpu]") {
   CHECK(cache.error().code == errc::unsupported);
 }
 
-TEST_CASE("The PyTorch reference count of memory is decremented when it is closed, and no other", "[gpu]") {
+TEST_CASE("gpu remote cache: the PyTorch reference count of memory is decremented when it is closed, and no other",
+          "[gpu]") {
   constexpr std::size_t header = 64;
   constexpr std::size_t file_bytes = header + 10000 * sizeof(std::int64_t);
   std::vector<std::byte> bytes(file_bytes);

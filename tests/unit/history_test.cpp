@@ -27,7 +27,7 @@ timestamp at(duration x) {
 
 } // namespace
 
-TEST_CASE("A quantile lies in its bucket", "[history]") {
+TEST_CASE("history: a quantile lies in its bucket", "[history]") {
   const auto x = std::make_unique<request_histogram>();
   request_histogram::counts counts{};
   std::uint64_t ignored = 0;
@@ -46,7 +46,7 @@ TEST_CASE("A quantile lies in its bucket", "[history]") {
   CHECK(request_histogram::quantile(counts, 7) == longest);
 }
 
-TEST_CASE("Activity between two samples is the difference of their totals", "[history]") {
+TEST_CASE("history: activity between two samples is the difference of their totals", "[history]") {
   const auto x = activity_between(totals(100, 50, 1000), totals(300, 150, 5000), 2s);
   CHECK(x.lookups == 20);
   CHECK(x.asked_keys == 200);
@@ -63,7 +63,7 @@ TEST_CASE("Activity between two samples is the difference of their totals", "[hi
   CHECK(activity{}.load_gbps() == 0);
 }
 
-TEST_CASE("Added and removed namespaces and ranks do not count backwards", "[history]") {
+TEST_CASE("history: added and removed namespaces and ranks do not count backwards", "[history]") {
   auto before = totals(100, 50, 1000);
   before.namespaces.push_back({two, 1000, 1000, 1000, 1000});
   before.ranks.push_back({two, 0, 1'000'000, 1'000'000});
@@ -83,7 +83,7 @@ TEST_CASE("Added and removed namespaces and ranks do not count backwards", "[his
   }
 }
 
-TEST_CASE("A rank has its own share of the activity", "[history]") {
+TEST_CASE("history: a rank has its own share of the activity", "[history]") {
   const auto before = totals(100, 50, 1000);
   const auto after = totals(300, 150, 5000);
   CHECK(activity_between(before, after, 1s, one, 0).saved_bytes == 2000);
@@ -92,7 +92,7 @@ TEST_CASE("A rank has its own share of the activity", "[history]") {
   CHECK(activity_between(before, after, 1s, one, 2).loaded_bytes == 0);
 }
 
-TEST_CASE("A history keeps one hour and what it needs for the last minute", "[history]") {
+TEST_CASE("history: a history keeps one hour and what it needs for the last minute", "[history]") {
   history x;
   CHECK(x.minute_ago() == nullptr);
   x.observe(at(0s), 0, totals(0, 0, 0));
@@ -108,7 +108,7 @@ TEST_CASE("A history keeps one hour and what it needs for the last minute", "[hi
   CHECK(x.minute_ago()->at == at(10'000s - 60s));
 }
 
-TEST_CASE("A history keeps six hours in samples of a minute", "[history]") {
+TEST_CASE("history: a history keeps six hours in samples of a minute", "[history]") {
   history x;
   for (std::int64_t i = 0; i <= 12; ++i) {
     x.observe(at(i * history::interval), 10 * i, totals(static_cast<std::uint64_t>(100 * i), 0, 0));
@@ -127,7 +127,7 @@ TEST_CASE("A history keeps six hours in samples of a minute", "[history]") {
   CHECK(x.long_samples().back().at - x.long_samples().front().at == 359 * 60);
 }
 
-TEST_CASE("Loaded pages are counted by tier, and latencies by what was waited for", "[history]") {
+TEST_CASE("history: loaded pages are counted by tier, and latencies by what was waited for", "[history]") {
   auto before = totals(0, 0, 0);
   auto after = totals(0, 0, 0);
   after.ranks[0].loaded_pages = 10;
@@ -154,7 +154,7 @@ TEST_CASE("Loaded pages are counted by tier, and latencies by what was waited fo
   CHECK(activity_between(before, after, 1s, one, 1).disk_pages() == 1);
 }
 
-TEST_CASE("A client has its own share of the activity", "[history]") {
+TEST_CASE("history: a client has its own share of the activity", "[history]") {
   auto before = totals(0, 0, 0);
   auto after = before;
   before.clients = {{7, 100, 10}, {3, 1, 1}};
@@ -169,7 +169,7 @@ TEST_CASE("A client has its own share of the activity", "[history]") {
   CHECK(activity_of_client(before, after, 2s, 3).loaded_bytes == 0);
 }
 
-TEST_CASE("A late sample covers the whole time since the previous one", "[history]") {
+TEST_CASE("history: a late sample covers the whole time since the previous one", "[history]") {
   history x;
   x.observe(at(0s), 0, totals(0, 0, 0));
   x.observe(at(45s), 45, totals(450, 0, 0));

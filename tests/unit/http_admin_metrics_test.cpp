@@ -46,7 +46,7 @@ std::size_t count_of(const std::string& text, const std::string& part) {
 
 } // namespace
 
-TEST_CASE("Durations fall into the bucket whose bound they do not exceed", "[http][metrics]") {
+TEST_CASE("http admin metrics: durations fall into the bucket whose bound they do not exceed", "[http][metrics]") {
   duration_histogram h;
   const std::vector<std::pair<std::int64_t, std::size_t>> samples{
       {-5, 0},
@@ -74,7 +74,7 @@ TEST_CASE("Durations fall into the bucket whose bound they do not exceed", "[htt
   }
 }
 
-TEST_CASE("Requests are counted by route and class of status", "[http][metrics]") {
+TEST_CASE("http admin metrics: requests are counted by route and class of status", "[http][metrics]") {
   request_metrics m;
   m.request_finished(record("match", std::chrono::microseconds{40}));
   m.request_finished(record("match", std::chrono::microseconds{64}));
@@ -100,7 +100,7 @@ TEST_CASE("Requests are counted by route and class of status", "[http][metrics]"
   CHECK(value(page, "troupe_http_sent_bytes_total") == 100);
 }
 
-TEST_CASE("Connections and items are counted", "[http][metrics]") {
+TEST_CASE("http admin metrics: connections and items are counted", "[http][metrics]") {
   request_metrics m;
   for (int i = 0; i < 5; ++i)
     m.connection_opened();
@@ -117,7 +117,7 @@ TEST_CASE("Connections and items are counted", "[http][metrics]") {
   CHECK_FALSE(value(page, R"(troupe_http_items_total{code="ok"})"));
 }
 
-TEST_CASE("Routes beyond the limit are counted together", "[http][metrics]") {
+TEST_CASE("http admin metrics: routes beyond the limit are counted together", "[http][metrics]") {
   request_metrics m;
   constexpr std::size_t routes = request_metrics::max_routes + 50;
   for (std::size_t i = 0; i < routes; ++i)
@@ -127,7 +127,7 @@ TEST_CASE("Routes beyond the limit are counted together", "[http][metrics]") {
   CHECK(value(page, R"(troupe_http_request_seconds_count{route="other",status="2xx"})") == 50);
 }
 
-TEST_CASE("No count is lost with concurrent writers and a reader", "[http][metrics]") {
+TEST_CASE("http admin metrics: no count is lost with concurrent writers and a reader", "[http][metrics]") {
   request_metrics m;
   constexpr int threads = 40; // more than count apart from each other
   constexpr int rounds = 2000;
@@ -157,7 +157,7 @@ TEST_CASE("No count is lost with concurrent writers and a reader", "[http][metri
   CHECK(value(page, R"(troupe_http_items_total{code="ok"})") == 2.0 * threads * rounds);
 }
 
-TEST_CASE("A server with metrics reports itself at /metrics", "[http][metrics]") {
+TEST_CASE("http admin metrics: a server with metrics reports itself at /metrics", "[http][metrics]") {
   request_metrics m;
   router r;
   admin_options options;

@@ -22,7 +22,7 @@ router admin_routes(admin_options options) {
 
 } // namespace
 
-TEST_CASE("A node reports that it is alive and its identity", "[http][admin]") {
+TEST_CASE("http admin: a node reports that it is alive and its identity", "[http][admin]") {
   admin_options options;
   options.version = "1.2\"3";
   options.protocol = 7;
@@ -36,7 +36,7 @@ TEST_CASE("A node reports that it is alive and its identity", "[http][admin]") {
   CHECK(c.call(post("/health", "")).code == 405);
 }
 
-TEST_CASE("A node reports readiness, and the reasons why it is not ready", "[http][admin]") {
+TEST_CASE("http admin: a node reports readiness, and the reasons why it is not ready", "[http][admin]") {
   std::mutex mutex;
   result<void> state = fail(errc::busy, "reading the store: 30 %");
   admin_options options;
@@ -72,12 +72,13 @@ TEST_CASE("A node reports readiness, and the reasons why it is not ready", "[htt
   CHECK(c.call(get("/health")).code == 200);
 }
 
-TEST_CASE("The metrics of all sources are one page, in their order", "[http][admin]") {
+TEST_CASE("http admin: the metrics of all sources are one page, in their order", "[http][admin]") {
   metrics_callback late;
   admin_options options;
   options.metrics.push_back([&](metrics_callback then) { late = std::move(then); });
   options.metrics.push_back([](const metrics_callback& then) { then(std::string{"b 2\n"}); });
-  options.metrics.push_back([](const metrics_callback& then) { then(fail(errc::unreachable, "the actor\nis gone")); });
+  options.metrics.push_back(
+      [](const metrics_callback& then) { then(fail(errc::unreachable, "the actor\nhas ended")); });
   // The last source is asked last, so the first one was asked.
   std::atomic<bool> asked{false};
   options.metrics.push_back([&](const metrics_callback& then) {
@@ -93,10 +94,10 @@ TEST_CASE("The metrics of all sources are one page, in their order", "[http][adm
   const auto page = c.must_read();
   CHECK(page.code == 200);
   CHECK(page.has("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
-  CHECK(page.body == "a 1\nb 2\n# missing: unreachable: the actor is gone\nd 4\n");
+  CHECK(page.body == "a 1\nb 2\n# missing: unreachable: the actor has ended\nd 4\n");
 }
 
-TEST_CASE("A node without metrics has an empty page", "[http][admin]") {
+TEST_CASE("http admin: a node without metrics has an empty page", "[http][admin]") {
   const auto s = started(test_config(), admin_routes({}));
   const auto page = client{s->port()}.call(get("/metrics"));
   CHECK(page.code == 200);
@@ -104,7 +105,7 @@ TEST_CASE("A node without metrics has an empty page", "[http][admin]") {
   CHECK(client{s->port()}.call(get("/ready")).code == 200);
 }
 
-TEST_CASE("Probes need no token, metrics do", "[http][admin]") {
+TEST_CASE("http admin: probes need no token, metrics do", "[http][admin]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", "read read-token-0123456789\n");

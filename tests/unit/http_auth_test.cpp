@@ -40,7 +40,7 @@ std::string ask(client& c, std::string_view path, std::string_view headers) {
 
 } // namespace
 
-TEST_CASE("Each role may do what the roles below it may, and no more", "[http][auth]") {
+TEST_CASE("http auth: each role may do what the roles below it may, and no more", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
@@ -63,7 +63,7 @@ TEST_CASE("Each role may do what the roles below it may, and no more", "[http][a
     }
 }
 
-TEST_CASE("A refused caller learns which role is missing", "[http][auth]") {
+TEST_CASE("http auth: a refused caller learns which role is missing", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
@@ -80,7 +80,7 @@ TEST_CASE("A refused caller learns which role is missing", "[http][auth]") {
   CHECK(c.call(post("/nothing", "")).code == 404);
 }
 
-TEST_CASE("A refused caller cannot make the server buffer a large body", "[http][auth]") {
+TEST_CASE("http auth: a refused caller cannot make the server buffer a large body", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
@@ -96,7 +96,7 @@ TEST_CASE("A refused caller cannot make the server buffer a large body", "[http]
   CHECK(chunked.ends());
 }
 
-TEST_CASE("Without a tokens file every caller may do everything except from a web page", "[http][auth]") {
+TEST_CASE("http auth: without a tokens file every caller may do everything except from a web page", "[http][auth]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   CHECK(ask(c, "/admin", "") == "200 admin");
@@ -111,7 +111,7 @@ TEST_CASE("Without a tokens file every caller may do everything except from a we
   CHECK(ask(d, "/admin", "Origin: http://example.com\r\n" + bearer(admin)) == "200 admin");
 }
 
-TEST_CASE("Reloaded tokens apply from the next request on", "[http][auth]") {
+TEST_CASE("http auth: reloaded tokens apply from the next request on", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
@@ -133,7 +133,7 @@ TEST_CASE("Reloaded tokens apply from the next request on", "[http][auth]") {
   }
 }
 
-TEST_CASE("Tokens can be reloaded while they are used", "[http][auth]") {
+TEST_CASE("http auth: tokens can be reloaded while they are used", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);

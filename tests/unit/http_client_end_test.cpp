@@ -62,7 +62,7 @@ struct late_answers {
 
 } // namespace
 
-TEST_CASE("A handler is notified when its client disconnects, in any way", "[http]") {
+TEST_CASE("http client end: a handler is notified when its client disconnects, in any way", "[http]") {
   late_answers late;
   const auto s = started(test_config(), late.routes());
   int n = 0;
@@ -80,7 +80,9 @@ TEST_CASE("A handler is notified when its client disconnects, in any way", "[htt
     }
 }
 
-TEST_CASE("A handler is notified once of a half-closed connection, and the client still gets the answer", "[http]") {
+TEST_CASE(
+    "http client end: a handler is notified once of a half-closed connection, and the client still gets the answer",
+    "[http]") {
   late_answers late;
   const auto s = started(test_config(), late.routes());
   client c{s->port()};
@@ -99,7 +101,7 @@ TEST_CASE("A handler is notified once of a half-closed connection, and the clien
   CHECK(late.ended == 2);
 }
 
-TEST_CASE("A handler that has answered is not notified of the disconnect", "[http]") {
+TEST_CASE("http client end: a handler that has answered is not notified of the disconnect", "[http]") {
   late_answers late;
   auto s = started(test_config(), late.routes());
   client c{s->port()};
@@ -114,7 +116,7 @@ TEST_CASE("A handler that has answered is not notified of the disconnect", "[htt
   CHECK(late.ended == 0);
 }
 
-TEST_CASE("A handler is notified when the server stops waiting for it", "[http]") {
+TEST_CASE("http client end: a handler is notified when the server stops waiting for it", "[http]") {
   const quiet_log quiet;
   late_answers late;
   auto config = test_config();
@@ -133,7 +135,7 @@ TEST_CASE("A handler is notified when the server stops waiting for it", "[http]"
   CHECK(late.ended == 2);
 }
 
-TEST_CASE("A handler is notified when a TLS client disconnects", "[http][tls]") {
+TEST_CASE("http client end: a handler is notified when a TLS client disconnects", "[http][tls]") {
   const identity authority{"authority"};
   const identity node{"node", authority};
   const scratch_directory directory;

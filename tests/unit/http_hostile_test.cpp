@@ -92,7 +92,7 @@ address_key key_of(const char* text) {
 
 } // namespace
 
-TEST_CASE("Probes are answered while silent connections occupy all connection slots", "[http][hostile]") {
+TEST_CASE("http hostile: probes are answered while silent connections occupy all connection slots", "[http][hostile]") {
   auto config = test_config();
   config.limits.connections = 100;
   const auto s = started(config, sample());
@@ -116,7 +116,7 @@ TEST_CASE("Probes are answered while silent connections occupy all connection sl
   CHECK(writer.call("POST /size HTTP/1.1\r\nHost: test\r\nContent-Length: 10000000\r\n\r\n").code == 503);
 }
 
-TEST_CASE("A silent connection beyond the limit gets 503 after a while", "[http][hostile]") {
+TEST_CASE("http hostile: a silent connection beyond the limit gets 503 after a while", "[http][hostile]") {
   auto config = test_config();
   config.limits.connections = 1;
   const auto s = started(config, sample());
@@ -130,7 +130,7 @@ TEST_CASE("A silent connection beyond the limit gets 503 after a while", "[http]
   CHECK(half.must_read().code == 503);
 }
 
-TEST_CASE("One address cannot occupy all connections", "[http][hostile]") {
+TEST_CASE("http hostile: one address cannot occupy all connections", "[http][hostile]") {
   auto config = test_config();
   config.limits.connections_per_address = 3;
   const auto s = started(config, sample());
@@ -149,7 +149,7 @@ TEST_CASE("One address cannot occupy all connections", "[http][hostile]") {
   CHECK(other.call(get("/ok")).code == 200);
 }
 
-TEST_CASE("A closed connection frees a slot for its address", "[http][hostile]") {
+TEST_CASE("http hostile: a closed connection frees a slot for its address", "[http][hostile]") {
   auto config = test_config();
   config.limits.connections_per_address = 1;
   closed_counter watcher;
@@ -162,7 +162,7 @@ TEST_CASE("A closed connection frees a slot for its address", "[http][hostile]")
   }
 }
 
-TEST_CASE("Addresses are grouped by the prefix that one machine has", "[http][hostile]") {
+TEST_CASE("http hostile: addresses are grouped by the prefix that one machine has", "[http][hostile]") {
   CHECK(key_of("10.0.0.1") == key_of("10.0.0.1"));
   CHECK(key_of("10.0.0.1") == key_of("::ffff:10.0.0.1"));
   CHECK_FALSE(key_of("10.0.0.1") == key_of("10.0.0.2"));
@@ -178,7 +178,7 @@ TEST_CASE("Addresses are grouped by the prefix that one machine has", "[http][ho
   CHECK(counts.enter(key_of("10.0.0.1"), 2));
 }
 
-TEST_CASE("Endless bodies take no more memory than the common budget", "[http][hostile]") {
+TEST_CASE("http hostile: endless bodies take no more memory than the common budget", "[http][hostile]") {
   auto config = test_config();
   config.limits.body_bytes = 512 * 1024;
   config.limits.bodies_bytes = 1024 * 1024;
@@ -219,7 +219,7 @@ TEST_CASE("Endless bodies take no more memory than the common budget", "[http][h
   CHECK(next.call(post("/size", std::string(body, 'x'))).code == 200);
 }
 
-TEST_CASE("The memory for parsing JSON bodies is bounded in total", "[http][hostile]") {
+TEST_CASE("http hostile: the memory for parsing JSON bodies is bounded in total", "[http][hostile]") {
   // The estimate matches simdjson for a body beyond what threads keep for small ones.
   CHECK(json_reading_bytes(0) == 0);
   CHECK(json_reading_bytes(1024 * 1024) == 0);
@@ -271,7 +271,7 @@ TEST_CASE("The memory for parsing JSON bodies is bounded in total", "[http][host
   CHECK(second.call(post("/json", large)).code == 204);
 }
 
-TEST_CASE("Memory for bodies is released when connections close", "[http][hostile]") {
+TEST_CASE("http hostile: memory for bodies is released when connections close", "[http][hostile]") {
   auto config = test_config();
   config.limits.bodies_bytes = std::uint64_t{1} << 30U;
   closed_counter watcher;
@@ -296,7 +296,7 @@ TEST_CASE("Memory for bodies is released when connections close", "[http][hostil
   CHECK(resident_bytes() < before + 48 * 1024 * 1024);
 }
 
-TEST_CASE("The number of connections leaves descriptors for the rest of the node", "[http][hostile]") {
+TEST_CASE("http hostile: the number of connections leaves descriptors for the rest of the node", "[http][hostile]") {
   // Plenty.
   CHECK(connections_within(1U << 20U, 100, 256, 1024) == 1024);
   CHECK(connections_within(1U << 20U, 100, 256, 65536) == 65536);
@@ -309,7 +309,7 @@ TEST_CASE("The number of connections leaves descriptors for the rest of the node
   CHECK(connections_within(0, 0, 0, 1024) == 16);
 }
 
-TEST_CASE("Reserved descriptors are counted until their owner is destroyed", "[http][hostile]") {
+TEST_CASE("http hostile: reserved descriptors are counted until their owner is destroyed", "[http][hostile]") {
   const auto before = set_aside_descriptors();
   {
     descriptors_set_aside first(5);
@@ -321,7 +321,7 @@ TEST_CASE("Reserved descriptors are counted until their owner is destroyed", "[h
   CHECK(set_aside_descriptors() == before);
 }
 
-TEST_CASE("The limit of open files is raised as far as allowed", "[http][hostile]") {
+TEST_CASE("http hostile: the limit of open files is raised as far as allowed", "[http][hostile]") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   const auto lower = before.rlim_max < 512 ? before.rlim_max : 512;
@@ -338,7 +338,7 @@ TEST_CASE("The limit of open files is raised as far as allowed", "[http][hostile
   CHECK(open_descriptors() >= 3);
 }
 
-TEST_CASE("Without tokens a loopback server accepts only its own host names", "[http][hostile]") {
+TEST_CASE("http hostile: without tokens a loopback server accepts only its own host names", "[http][hostile]") {
   auto config = test_config();
   config.hosts = "";
   const auto s = started(config, sample());
@@ -366,7 +366,8 @@ TEST_CASE("Without tokens a loopback server accepts only its own host names", "[
   CHECK(c.call(get_from("evil.com", "/health")).code == 200);
 }
 
-TEST_CASE("Host names of a server without tokens can be added, and with tokens none are needed", "[http][hostile]") {
+TEST_CASE("http hostile: host names of a server without tokens can be added, and with tokens none are needed",
+          "[http][hostile]") {
   auto config = test_config();
   config.hosts = "cache.example, 10.0.0.7,fd00::7";
   const host_rule some{config};

@@ -60,7 +60,7 @@ accepted<simdjson::dom::object> object_of(const padded& body) {
 
 } // namespace
 
-TEST_CASE("Text is written as valid JSON", "[http][json]") {
+TEST_CASE("http json: text is written as valid JSON", "[http][json]") {
   CHECK(as_json("") == R"("")");
   CHECK(as_json("plain text of more than eight bytes") == R"("plain text of more than eight bytes")");
   CHECK(as_json("a\"b\\c\nd\re\tf") == R"("a\"b\\c\nd\re\tf")");
@@ -68,7 +68,7 @@ TEST_CASE("Text is written as valid JSON", "[http][json]") {
   CHECK(as_json("é€😀") == "\"é€😀\"");
 }
 
-TEST_CASE("Each byte is escaped or kept at each position in a word", "[http][json]") {
+TEST_CASE("http json: each byte is escaped or kept at each position in a word", "[http][json]") {
   for (unsigned byte = 0; byte < 0x80; ++byte)
     for (std::size_t at = 0; at < 17; ++at) {
       std::string text(17, 'x');
@@ -80,7 +80,7 @@ TEST_CASE("Each byte is escaped or kept at each position in a word", "[http][jso
     }
 }
 
-TEST_CASE("Bytes that are not UTF-8 become U+FFFD", "[http][json]") {
+TEST_CASE("http json: bytes that are not UTF-8 become U+FFFD", "[http][json]") {
   const std::string bad = "\xef\xbf\xbd";
   CHECK(as_json("a\x80z") == "\"a" + bad + "z\"");
   CHECK(as_json("\xc0\xaf") == "\"" + bad + bad + "\"");
@@ -91,7 +91,7 @@ TEST_CASE("Bytes that are not UTF-8 become U+FFFD", "[http][json]") {
   CHECK(as_json("\xff") == "\"" + bad + "\"");
 }
 
-TEST_CASE("Random bytes are written as JSON, and UTF-8 is restored unchanged", "[http][json]") {
+TEST_CASE("http json: random bytes are written as JSON, and UTF-8 is restored unchanged", "[http][json]") {
   const auto seed = GENERATE(11U, 12U, 13U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -108,7 +108,7 @@ TEST_CASE("Random bytes are written as JSON, and UTF-8 is restored unchanged", "
   }
 }
 
-TEST_CASE("Random text is written as another library writes it", "[http][json]") {
+TEST_CASE("http json: random text is written as another library writes it", "[http][json]") {
   const auto seed = GENERATE(14U, 15U, 16U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -124,7 +124,7 @@ TEST_CASE("Random text is written as another library writes it", "[http][json]")
   }
 }
 
-TEST_CASE("Many short items are written as another library writes them", "[http][json]") {
+TEST_CASE("http json: many short items are written as another library writes them", "[http][json]") {
   const auto seed = GENERATE(17U, 18U, 19U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -151,7 +151,7 @@ TEST_CASE("Many short items are written as another library writes them", "[http]
   }
 }
 
-TEST_CASE("Numbers are written as they are", "[http][json]") {
+TEST_CASE("http json: numbers are written as they are", "[http][json]") {
   CHECK(number(std::numeric_limits<std::uint64_t>::max()) == "18446744073709551615");
   CHECK(number(std::numeric_limits<std::int64_t>::min()) == "-9223372036854775808");
   CHECK(number(true) == "true");
@@ -161,7 +161,7 @@ TEST_CASE("Numbers are written as they are", "[http][json]") {
   CHECK(number("text") == "\"text\"");
 }
 
-TEST_CASE("Only valid JSON is accepted", "[http][json]") {
+TEST_CASE("http json: only valid JSON is accepted", "[http][json]") {
   for (const auto* text :
        {"{}", "[]", "null", "1", "\"x\"", " {\"a\" : [1, 2.5, -3e2, true, null]} ", "\"\\ud83d\\ude00\""})
     CHECK(parsed(text) == "ok");
@@ -184,14 +184,14 @@ TEST_CASE("Only valid JSON is accepted", "[http][json]") {
   CHECK(parsed("{\"unasked\":\"\xc0\xaf\"}") == "400 the body is not UTF-8");
 }
 
-TEST_CASE("Nesting ends at its limit", "[http][json]") {
+TEST_CASE("http json: nesting ends at its limit", "[http][json]") {
   const auto nested = [](std::size_t n) { return std::string(n, '[') + std::string(n, ']'); };
   CHECK(parsed(nested(max_json_depth - 1)) == "ok");
   CHECK(parsed(nested(max_json_depth + 1)) == "400 the body is nested deeper than 32 levels");
   CHECK(parsed(std::string(1'000'000, '[')).starts_with("400 "));
 }
 
-TEST_CASE("Members of the wrong type get 422", "[http][json]") {
+TEST_CASE("http json: members of the wrong type get 422", "[http][json]") {
   CHECK(outcome(object_of(padded{"[]"})) == "422 body: expected an object");
   const padded body{R"({"s":"x","n":7,"neg":-1,"f":1.5,"b":true,"a":[1,2,3],"o":{"k":1},"z":null,"s":"second"})"};
   const auto x = object_of(body);
@@ -220,7 +220,7 @@ TEST_CASE("Members of the wrong type get 422", "[http][json]") {
   CHECK(to_response(string_member(*x, "n").error()).body == R"({"detail":"n: expected a string"})");
 }
 
-TEST_CASE("A small body is parsed after a large one", "[http][json]") {
+TEST_CASE("http json: a small body is parsed after a large one", "[http][json]") {
   std::string large = "[";
   for (int i = 0; i < 300'000; ++i)
     large += "123456789,";
@@ -230,7 +230,7 @@ TEST_CASE("A small body is parsed after a large one", "[http][json]") {
   CHECK(parsed(large) == "ok");
 }
 
-TEST_CASE("Damaged JSON is refused or parsed without reading beyond it", "[http][json]") {
+TEST_CASE("http json: damaged JSON is refused or parsed without reading beyond it", "[http][json]") {
   const auto seed = GENERATE(21U, 22U, 23U, 24U);
   INFO("seed " << seed);
   std::mt19937 random{seed};

@@ -62,7 +62,7 @@ private:
 
 } // namespace
 
-TEST_CASE("Headers beyond the limit get 431, a request line 414, and the connection closes", "[http]") {
+TEST_CASE("http limits: headers beyond the limit get 431, a request line 414, and the connection closes", "[http]") {
   auto config = test_config();
   config.limits.header_bytes = 1024;
   const auto s = started(config, sample());
@@ -76,7 +76,7 @@ TEST_CASE("Headers beyond the limit get 431, a request line 414, and the connect
   CHECK(line.ends());
 }
 
-TEST_CASE("Bodies beyond the limit get 413, before they have been sent", "[http]") {
+TEST_CASE("http limits: bodies beyond the limit get 413, before they have been sent", "[http]") {
   auto config = test_config();
   config.limits.body_bytes = 100'000;
   const auto s = started(config, sample());
@@ -97,7 +97,7 @@ TEST_CASE("Bodies beyond the limit get 413, before they have been sent", "[http]
   CHECK(chunked.ends());
 }
 
-TEST_CASE("A client reads the error although it is still sending", "[http]") {
+TEST_CASE("http limits: a client reads the error although it is still sending", "[http]") {
   auto config = test_config();
   config.limits.body_bytes = 1024;
   const auto s = started(config, sample());
@@ -109,7 +109,7 @@ TEST_CASE("A client reads the error although it is still sending", "[http]") {
   }
 }
 
-TEST_CASE("A slow request gets 408", "[http]") {
+TEST_CASE("http limits: a slow request gets 408", "[http]") {
   auto config = test_config();
   config.limits.receive_time = 100ms;
   const auto s = started(config, sample());
@@ -138,7 +138,7 @@ TEST_CASE("A slow request gets 408", "[http]") {
   CHECK(slow.must_read().code == 408);
 }
 
-TEST_CASE("An idle connection is closed after a while", "[http]") {
+TEST_CASE("http limits: an idle connection is closed after a while", "[http]") {
   auto config = test_config();
   // The time is long enough for a client to send a request.
   config.limits.idle_time = 5s;
@@ -153,7 +153,7 @@ TEST_CASE("An idle connection is closed after a while", "[http]") {
   CHECK(blank.ends());
 }
 
-TEST_CASE("A request without an answer gets 504 in time, and its late answer is discarded", "[http]") {
+TEST_CASE("http limits: a request without an answer gets 504 in time, and its late answer is discarded", "[http]") {
   const quiet_log quiet;
   auto config = test_config();
   config.limits.answer_time = 50ms;
@@ -179,7 +179,7 @@ TEST_CASE("A request without an answer gets 504 in time, and its late answer is 
   CHECK(c.call(get("/ok")).body.empty());
 }
 
-TEST_CASE("A late answer does not go to the next request of the connection", "[http]") {
+TEST_CASE("http limits: a late answer does not go to the next request of the connection", "[http]") {
   const quiet_log quiet;
   auto config = test_config();
   config.limits.answer_time = 2s;
@@ -202,7 +202,7 @@ TEST_CASE("A late answer does not go to the next request of the connection", "[h
   CHECK(c.call(get("/ok")).body.empty());
 }
 
-TEST_CASE("A responder that is dropped late does not affect the next request", "[http]") {
+TEST_CASE("http limits: a responder that is dropped late does not affect the next request", "[http]") {
   const quiet_log quiet;
   auto config = test_config();
   config.limits.answer_time = 2s;
@@ -221,7 +221,7 @@ TEST_CASE("A responder that is dropped late does not affect the next request", "
   CHECK(c.call(post("/second", "")).body == "\"own\"");
 }
 
-TEST_CASE("A client that does not read its answer is disconnected", "[http]") {
+TEST_CASE("http limits: a client that does not read its answer is disconnected", "[http]") {
   auto config = test_config();
   config.limits.write_time = 100ms;
   counter watcher;
@@ -233,14 +233,14 @@ TEST_CASE("A client that does not read its answer is disconnected", "[http]") {
   CHECK(c.read_to_end().size() < 64 * 1024 * 1024);
 }
 
-TEST_CASE("A slow client within the limit gets all of a large answer", "[http]") {
+TEST_CASE("http limits: a slow client within the limit gets all of a large answer", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port(), 4096};
   c.send(get("/large"));
   CHECK(c.must_read().body.size() == 64 * 1024 * 1024);
 }
 
-TEST_CASE("Connections beyond the limit get 503, until there is room again", "[http]") {
+TEST_CASE("http limits: connections beyond the limit get 503, until there is room again", "[http]") {
   auto config = test_config();
   config.limits.connections = 3;
   counter watcher;
@@ -265,7 +265,7 @@ TEST_CASE("Connections beyond the limit get 503, until there is room again", "[h
   CHECK(in.back()->call(get("/ok")).code == 200);
 }
 
-TEST_CASE("Hundreds of connections beyond the limit do not affect those within it", "[http]") {
+TEST_CASE("http limits: hundreds of connections beyond the limit do not affect those within it", "[http]") {
   auto config = test_config();
   config.limits.connections = 2;
   counter watcher;
@@ -283,7 +283,7 @@ TEST_CASE("Hundreds of connections beyond the limit do not affect those within i
   CHECK(other.call(get("/ok")).code == 200);
 }
 
-TEST_CASE("Without free descriptors the server waits until some are closed", "[http]") {
+TEST_CASE("http limits: without free descriptors the server waits until some are closed", "[http]") {
   const quiet_log quiet;
   counter watcher;
   const auto s = started(test_config(), sample(), &watcher);

@@ -93,7 +93,7 @@ std::string with(std::string_view headers, std::string_view rest = {}) {
 
 } // namespace
 
-TEST_CASE("A request is parsed with its headers and its body", "[http]") {
+TEST_CASE("http reader: a request is parsed with its headers and its body", "[http]") {
   CHECK(read_at_once("GET /a?b HTTP/1.1\r\nHost: h\r\nX-Empty:\r\nX: \t two words \r\n\r\n") ==
         "GET /a?b Host=h X-Empty= X=two words [] 57\n");
   CHECK(read_at_once(with("Content-Length: 5\r\n", "12345")) == "POST /x Host=h Content-Length=5 [12345] 53\n");
@@ -104,7 +104,7 @@ TEST_CASE("A request is parsed with its headers and its body", "[http]") {
         "GET / Host=h Connection=x, close [] 49 close\n");
 }
 
-TEST_CASE("Chunks are joined to one body", "[http]") {
+TEST_CASE("http reader: chunks are joined to one body", "[http]") {
   CHECK(read_at_once(with("Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n2;x=1\r\nde\r\n0\r\n\r\n")) ==
         "POST /x Host=h Transfer-Encoding=chunked [abcde] 81\n");
   // Headers behind the last chunk are not taken for headers.
@@ -113,13 +113,13 @@ TEST_CASE("Chunks are joined to one body", "[http]") {
         "POST /x Host=h Transfer-Encoding=chunked [a] 105\n");
 }
 
-TEST_CASE("Pipelined requests are parsed one by one", "[http]") {
+TEST_CASE("http reader: pipelined requests are parsed one by one", "[http]") {
   const auto one = with("Content-Length: 2\r\n", "ab");
   CHECK(read_at_once(one + "\r\n\r\n" + one + "GET / HTTP/1.1\r\nHost: h\r\n\r\n") ==
         "POST /x Host=h Content-Length=2 [ab] 50\nPOST /x Host=h Content-Length=2 [ab] 50\nGET / Host=h [] 27\n");
 }
 
-TEST_CASE("Ambiguous requests are refused", "[http]") {
+TEST_CASE("http reader: ambiguous requests are refused", "[http]") {
   CHECK(read_at_once(with("Content-Length: 3\r\nContent-Length: 4\r\n", "abcd")) == "400\n");
   CHECK(read_at_once(with("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n")) == "400\n");
   CHECK(read_at_once(with("Transfer-Encoding: chunked\r\nContent-Length: 3\r\n", "0\r\n\r\n")) == "400\n");
@@ -142,7 +142,7 @@ TEST_CASE("Ambiguous requests are refused", "[http]") {
   CHECK(read_at_once(with("Expect: miracles\r\n")) == "417\n");
 }
 
-TEST_CASE("Invalid chunks are refused", "[http]") {
+TEST_CASE("http reader: invalid chunks are refused", "[http]") {
   for (const auto* chunks :
        {"x\r\n", "-1\r\n", "3\r\nabcX\r\n", "3 \r\nabc\r\n", "\r\n", "ffffffffffffffffff\r\n", "3\nabc\r\n"}) {
     INFO(chunks);
@@ -150,7 +150,7 @@ TEST_CASE("Invalid chunks are refused", "[http]") {
   }
 }
 
-TEST_CASE("Limits hold to the byte", "[http]") {
+TEST_CASE("http reader: limits hold to the byte", "[http]") {
   const auto padded_to = [](std::size_t bytes) {
     const std::string frame = "GET / HTTP/1.1\r\nHost: h\r\nX: \r\n\r\n";
     return "GET / HTTP/1.1\r\nHost: h\r\nX: " + std::string(bytes - frame.size(), 'x') + "\r\n\r\n";
@@ -178,7 +178,7 @@ TEST_CASE("Limits hold to the byte", "[http]") {
   CHECK(read_at_once(with("Transfer-Encoding: chunked\r\n", "0\r\nX: " + endless)) == "400\n");
 }
 
-TEST_CASE("A header that arrives one byte at a time is cut off at the limit", "[http]") {
+TEST_CASE("http reader: a header that arrives one byte at a time is cut off at the limit", "[http]") {
   request_reader r{header_limit};
   std::size_t sent = 0;
   const std::string endless = "GET / HTTP/1.1\r\nHost: h\r\n";
@@ -194,7 +194,7 @@ TEST_CASE("A header that arrives one byte at a time is cut off at the limit", "[
   CHECK((r.failure_code() == status::header_fields_too_large || r.failure_code() == status::bad_request));
 }
 
-TEST_CASE("A body in small chunks takes no more memory than its size", "[http]") {
+TEST_CASE("http reader: a body in small chunks takes no more memory than its size", "[http]") {
   request_reader r{header_limit};
   feed(r, with("Transfer-Encoding: chunked\r\n"));
   REQUIRE(r.advance() == request_reader::step::headers);
@@ -210,7 +210,7 @@ TEST_CASE("A body in small chunks takes no more memory than its size", "[http]")
   CHECK(r.body() == std::string(body_limit, 'b'));
 }
 
-TEST_CASE("The result does not depend on how the bytes are split", "[http]") {
+TEST_CASE("http reader: the result does not depend on how the bytes are split", "[http]") {
   const auto seed = GENERATE(31U, 32U, 33U, 34U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -248,7 +248,7 @@ TEST_CASE("The result does not depend on how the bytes are split", "[http]") {
   }
 }
 
-TEST_CASE("Damaged requests are refused or incomplete, in any pieces", "[http]") {
+TEST_CASE("http reader: damaged requests are refused or incomplete, in any pieces", "[http]") {
   const auto seed = GENERATE(41U, 42U, 43U, 44U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -274,7 +274,7 @@ TEST_CASE("Damaged requests are refused or incomplete, in any pieces", "[http]")
   }
 }
 
-TEST_CASE("The token is the text after Bearer", "[http]") {
+TEST_CASE("http reader: the token is the text after Bearer", "[http]") {
   const auto token = [](std::string_view value) {
     request_reader r{header_limit};
     feed(r, with("Authorization: " + std::string{value} + "\r\n"));
@@ -290,7 +290,7 @@ TEST_CASE("The token is the text after Bearer", "[http]") {
   CHECK(token("").empty());
 }
 
-TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]") {
+TEST_CASE("http reader: received bytes are taken from a budget and returned to it", "[http]") {
   byte_budget budget{100'000};
   const auto head = [](std::size_t length) {
     return "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
@@ -344,7 +344,7 @@ TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]")
   CHECK(budget.used() == 0);
 }
 
-TEST_CASE("A chunked body may end before its first chunk, in any pieces", "[http]") {
+TEST_CASE("http reader: a chunked body may end before its first chunk, in any pieces", "[http]") {
   const std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
   for (std::size_t first = 1; first < text.size(); ++first)
     for (std::size_t second = first; second < text.size(); ++second) {

@@ -27,7 +27,7 @@ std::string read_as(std::string_view token) {
 
 } // namespace
 
-TEST_CASE("A token bucket grants one second of requests at once and then one at a time", "[http]") {
+TEST_CASE("http request rates: a token bucket grants one second of requests at once and then one at a time", "[http]") {
   request_bucket bucket{4};
   for (int i = 0; i < 4; ++i)
     CHECK_FALSE(bucket.take(start));
@@ -44,7 +44,8 @@ TEST_CASE("A token bucket grants one second of requests at once and then one at 
   CHECK(bucket.take(start + 1h) == 250ms);
 }
 
-TEST_CASE("Over any period a token bucket grants no more than its rate and its initial content", "[http]") {
+TEST_CASE("http request rates: over any period a token bucket grants no more than its rate and its initial content",
+          "[http]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -68,7 +69,7 @@ TEST_CASE("Over any period a token bucket grants no more than its rate and its i
   }
 }
 
-TEST_CASE("Callers have a bucket each", "[http]") {
+TEST_CASE("http request rates: callers have a bucket each", "[http]") {
   request_rates rates{1};
   CHECK_FALSE(rates.take("alice", start));
   CHECK_FALSE(rates.take("bob", start));
@@ -89,7 +90,7 @@ TEST_CASE("Callers have a bucket each", "[http]") {
   CHECK(none.size() == 0);
 }
 
-TEST_CASE("A caller beyond its rate gets 429 and Retry-After", "[http][hostile]") {
+TEST_CASE("http request rates: a caller beyond its rate gets 429 and Retry-After", "[http][hostile]") {
   const scratch_directory directory;
   auto config = test_config();
   config.limits.requests_per_second = 1;
@@ -112,7 +113,7 @@ TEST_CASE("A caller beyond its rate gets 429 and Retry-After", "[http][hostile]"
   CHECK(c.must_read().code == 200);
 }
 
-TEST_CASE("Without tokens all callers share one bucket", "[http][hostile]") {
+TEST_CASE("http request rates: without tokens all callers share one bucket", "[http][hostile]") {
   auto config = test_config();
   config.limits.requests_per_second = 2;
   const auto s = started(config, sample());

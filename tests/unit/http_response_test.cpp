@@ -45,7 +45,7 @@ static_assert(!can_send_twice<responder>);
 
 } // namespace
 
-TEST_CASE("A responder answers once", "[http]") {
+TEST_CASE("http response: a responder answers once", "[http]") {
   const auto sink = std::make_shared<recorder>();
   {
     responder first{sink, {1, 2}};
@@ -57,7 +57,7 @@ TEST_CASE("A responder answers once", "[http]") {
   CHECK(sink->calls == calls{"1.2 {}"});
 }
 
-TEST_CASE("A responder that is dropped answers with an error", "[http]") {
+TEST_CASE("http response: a responder that is dropped answers with an error", "[http]") {
   const auto sink = std::make_shared<recorder>();
   { const responder unused{sink, {1, 1}}; }
   responder first{sink, {1, 2}};
@@ -69,7 +69,7 @@ TEST_CASE("A responder that is dropped answers with an error", "[http]") {
   CHECK(sink->calls.back() == R"(1.3 {"detail":"no"})");
 }
 
-TEST_CASE("Responses have the headers they need and no others", "[http]") {
+TEST_CASE("http response: responses have the headers they need and no others", "[http]") {
   const framing plain{.date = "Date: now\r\n"};
   CHECK(written(response::json("{}"), plain) ==
         "HTTP/1.1 200 OK\r\nDate: now\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
@@ -90,13 +90,13 @@ TEST_CASE("Responses have the headers they need and no others", "[http]") {
   CHECK(written(wrong, {}) == "HTTP/1.1 204 No Content\r\n\r\n");
 }
 
-TEST_CASE("A header value cannot inject another header", "[http]") {
+TEST_CASE("http response: a header value cannot inject another header", "[http]") {
   response x;
   x.add_header("X\n-Name", "value\r\nSet-Cookie: a\n");
   CHECK(x.headers == "X -Name: value  Set-Cookie: a \r\n");
 }
 
-TEST_CASE("Every error has a status", "[http]") {
+TEST_CASE("http response: every error has a status", "[http]") {
   for (std::uint8_t i = 1; i < errc_count; ++i) {
     const auto code = static_cast<errc>(i);
     INFO(to_string(code));

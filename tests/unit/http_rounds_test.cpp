@@ -131,7 +131,7 @@ std::unique_ptr<client> connected(fixture& s) {
 
 } // namespace
 
-TEST_CASE("What handlers leave for the end of a round is done before the io thread waits", "[http]") {
+TEST_CASE("http rounds: what handlers leave for the end of a round is done before the io thread waits", "[http]") {
   fixture s;
   auto one = connected(s);
   auto other = connected(s);
@@ -149,7 +149,8 @@ TEST_CASE("What handlers leave for the end of a round is done before the io thre
   CHECK(other->call(get("/later")).code == 200);
 }
 
-TEST_CASE("A round ends before a request with a large body, and when something has waited for long", "[http]") {
+TEST_CASE("http rounds: a round ends before a request with a large body, and when something has waited for long",
+          "[http]") {
   fixture s;
   auto first = connected(s);
   auto second = connected(s);
@@ -196,7 +197,7 @@ TEST_CASE("A round ends before a request with a large body, and when something h
   }
 }
 
-TEST_CASE("A server stops while something waits for the end of a round", "[http]") {
+TEST_CASE("http rounds: a server stops while something waits for the end of a round", "[http]") {
   fixture s;
   auto c = connected(s);
   std::thread stopping;
@@ -208,7 +209,7 @@ TEST_CASE("A server stops while something waits for the end of a round", "[http]
   stopping.join();
 }
 
-TEST_CASE("A server whose rounds cannot be made serves without them", "[http]") {
+TEST_CASE("http rounds: a server whose rounds cannot be made serves without them", "[http]") {
   const quiet_log quiet;
   router r;
   r.set_rounds([]() -> std::unique_ptr<request_round> { throw std::bad_alloc{}; });

@@ -48,7 +48,7 @@ std::string defect(std::string_view pattern, route r = named("n")) {
 
 } // namespace
 
-TEST_CASE("Routes are found by method and path", "[http]") {
+TEST_CASE("http router: routes are found by method and path", "[http]") {
   const auto r = sample();
   CHECK(found(r, method::get, "/") == "root");
   CHECK(found(r, method::post, "/rank/3/initialize") == "initialize");
@@ -60,7 +60,7 @@ TEST_CASE("Routes are found by method and path", "[http]") {
   CHECK(found(r, method::delete_, "/v1/namespaces/a/keys/b") == "delete");
 }
 
-TEST_CASE("A literal segment takes precedence over a parameter, whatever the result", "[http]") {
+TEST_CASE("http router: a literal segment takes precedence over a parameter, whatever the result", "[http]") {
   const auto r = sample();
   CHECK(found(r, method::get, "/v1/namespaces/self") == "self");
   CHECK(found(r, method::get, "/v1/namespaces/other") == "namespace");
@@ -74,7 +74,7 @@ TEST_CASE("A literal segment takes precedence over a parameter, whatever the res
   CHECK(found(both, method::post, "/7") == "rank");
 }
 
-TEST_CASE("An unknown path gets 404, and another method gets 405 with the allowed ones", "[http]") {
+TEST_CASE("http router: an unknown path gets 404, and another method gets 405 with the allowed ones", "[http]") {
   const auto r = sample();
   for (const auto* target :
        {"/healt", "/healthy", "/health/", "//health", "/rank//initialize", "//exists", "/v1", "/a"})
@@ -90,7 +90,7 @@ TEST_CASE("An unknown path gets 404, and another method gets 405 with the allowe
   CHECK(x.allow == "POST");
 }
 
-TEST_CASE("HEAD uses the GET route unless it has its own", "[http]") {
+TEST_CASE("http router: HEAD uses the GET route unless it has its own", "[http]") {
   auto r = sample();
   CHECK(found(r, method::head, "/health") == "health");
   CHECK(found(r, method::head, "/3/exists") == "405");
@@ -99,7 +99,7 @@ TEST_CASE("HEAD uses the GET route unless it has its own", "[http]") {
   CHECK(found(r, method::get, "/health") == "health");
 }
 
-TEST_CASE("Parameters of path and query are decoded", "[http]") {
+TEST_CASE("http router: parameters of path and query are decoded", "[http]") {
   const auto r = sample();
   route_match x;
   r.match(method::get, "/v1/namespaces/a%2Fb%20c/keys/%c3%A9+?q=1&two=a+b%26&q=3&empty=&bare", x);
@@ -124,14 +124,14 @@ TEST_CASE("Parameters of path and query are decoded", "[http]") {
   CHECK(x.query_parameters.empty());
 }
 
-TEST_CASE("Encoded letters match literal segments, and dot segments have no meaning", "[http]") {
+TEST_CASE("http router: encoded letters match literal segments, and dot segments have no meaning", "[http]") {
   const auto r = sample();
   CHECK(found(r, method::get, "/%68ealth") == "health");
   CHECK(found(r, method::get, "/x/../health") == "404");
   CHECK(found(r, method::get, "/v1/namespaces/..") == "namespace");
 }
 
-TEST_CASE("Invalid targets are refused", "[http]") {
+TEST_CASE("http router: invalid targets are refused", "[http]") {
   const auto r = sample();
   for (const auto* target : {"", "*", "health", "ftp://host/health", "http:///health", "http://?x", "host:443", "/%",
                              "/%4", "/%zz", "/health?a=%4", "/health?%=1"})
@@ -147,7 +147,7 @@ TEST_CASE("Invalid targets are refused", "[http]") {
   CHECK(found(r, method::get, query + "&a=1") == "400");
 }
 
-TEST_CASE("Invalid routes are reported when the server starts", "[http]") {
+TEST_CASE("http router: invalid routes are reported when the server starts", "[http]") {
   CHECK(defect("/fine/{x}/y").empty());
   for (const auto* pattern : {"", "health", "/taken/{b}", "/a{b}", "/{}", "/{a", "/a}", "/{a}/{a}", "/a%20", "/a?b",
                               "/a#", "/{a}/{b}/{c}/{d}/{e}/{f}/{g}/{h}/{i}"}) {
@@ -159,7 +159,7 @@ TEST_CASE("Invalid routes are reported when the server starts", "[http]") {
   CHECK_FALSE(defect("/x", {"no handler", role::none, {}, 0}).empty());
 }
 
-TEST_CASE("Random targets match as in a linear search over all patterns", "[http]") {
+TEST_CASE("http router: random targets match as in a linear search over all patterns", "[http]") {
   const auto seed = GENERATE(1U, 2U, 3U, 4U);
   INFO("seed " << seed);
   std::mt19937 random{seed};

@@ -74,7 +74,7 @@ router sample(held_responders* held = nullptr) {
 
 } // namespace
 
-TEST_CASE("A connection serves one request after the other", "[http]") {
+TEST_CASE("http server: a connection serves one request after the other", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   for (int i = 0; i < 3; ++i) {
@@ -92,7 +92,7 @@ TEST_CASE("A connection serves one request after the other", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("Pipelined requests are answered in order", "[http]") {
+TEST_CASE("http server: pipelined requests are answered in order", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   std::string all;
@@ -109,7 +109,7 @@ TEST_CASE("Pipelined requests are answered in order", "[http]") {
   sender.join();
 }
 
-TEST_CASE("A request waits for the answer of the one before it", "[http]") {
+TEST_CASE("http server: a request waits for the answer of the one before it", "[http]") {
   held_responders held;
   const auto s = started(test_config(), sample(&held));
   client c{s->port()};
@@ -125,7 +125,7 @@ TEST_CASE("A request waits for the answer of the one before it", "[http]") {
   CHECK(c.must_read().body == "GET 5 - ");
 }
 
-TEST_CASE("Answers are accepted from any thread", "[http]") {
+TEST_CASE("http server: answers are accepted from any thread", "[http]") {
   held_responders held;
   const auto s = started(test_config(), sample(&held));
   constexpr int clients = 8;
@@ -157,7 +157,7 @@ TEST_CASE("Answers are accepted from any thread", "[http]") {
   CHECK(answered == clients * rounds);
 }
 
-TEST_CASE("Every request is answered, whatever its handler does", "[http]") {
+TEST_CASE("http server: every request is answered, whatever its handler does", "[http]") {
   const quiet_log quiet;
   held_responders held;
   const auto s = started(test_config(), sample(&held));
@@ -178,7 +178,7 @@ TEST_CASE("Every request is answered, whatever its handler does", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("The answer to a disconnected client is discarded", "[http]") {
+TEST_CASE("http server: the answer to a disconnected client is discarded", "[http]") {
   held_responders held;
   const auto s = started(test_config(), sample(&held));
   for (int i = 0; i < 20; ++i) {
@@ -194,7 +194,7 @@ TEST_CASE("The answer to a disconnected client is discarded", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("A responder may outlive its server", "[http]") {
+TEST_CASE("http server: a responder may outlive its server", "[http]") {
   held_responders held;
   std::optional<responder> late;
   std::optional<client> c;
@@ -208,7 +208,7 @@ TEST_CASE("A responder may outlive its server", "[http]") {
   CHECK(c->ends());
 }
 
-TEST_CASE("HEAD gets the headers of GET", "[http]") {
+TEST_CASE("http server: HEAD gets the headers of GET", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   c.send("HEAD /echo/12 HTTP/1.1\r\nHost: h\r\n\r\n" + get("/echo/3"));
@@ -221,7 +221,7 @@ TEST_CASE("HEAD gets the headers of GET", "[http]") {
   CHECK(c.must_read().body == "GET 3 - ");
 }
 
-TEST_CASE("Errors have a JSON body, and the connection stays open", "[http]") {
+TEST_CASE("http server: errors have a JSON body, and the connection stays open", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   const auto missing = c.call(get("/none"));
@@ -236,7 +236,7 @@ TEST_CASE("Errors have a JSON body, and the connection stays open", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("Data that is not HTTP gets 400 and the connection closes", "[http]") {
+TEST_CASE("http server: data that is not HTTP gets 400 and the connection closes", "[http]") {
   const auto s = started(test_config(), sample());
   for (const auto* bytes :
        {"hello\r\n\r\n", "GET / HTTP/3\r\n\r\n", "\x16\x03\x01\x02\x03 hello", "GET /echo/1 HTTP/1.1\r\n\r\n"}) {
@@ -251,7 +251,7 @@ TEST_CASE("Data that is not HTTP gets 400 and the connection closes", "[http]") 
   }
 }
 
-TEST_CASE("A connection closes when the client requests it or speaks HTTP/1.0", "[http]") {
+TEST_CASE("http server: a connection closes when the client requests it or speaks HTTP/1.0", "[http]") {
   const auto s = started(test_config(), sample());
   client a{s->port()};
   CHECK(a.call(get("/echo/1", "Connection: close\r\n")).has("Connection: close\r\n"));
@@ -265,7 +265,7 @@ TEST_CASE("A connection closes when the client requests it or speaks HTTP/1.0", 
   CHECK(c.ends());
 }
 
-TEST_CASE("A half-closed client still gets its answers", "[http]") {
+TEST_CASE("http server: a half-closed client still gets its answers", "[http]") {
   held_responders held;
   const auto s = started(test_config(), sample(&held));
   client c{s->port()};
@@ -278,7 +278,7 @@ TEST_CASE("A half-closed client still gets its answers", "[http]") {
   CHECK(c.ends());
 }
 
-TEST_CASE("A client that sends Expect gets 100 or the error instead", "[http]") {
+TEST_CASE("http server: a client that sends Expect gets 100 or the error instead", "[http]") {
   auto config = test_config();
   config.limits.body_bytes = 1024;
   const auto s = started(config, sample());
@@ -296,7 +296,7 @@ TEST_CASE("A client that sends Expect gets 100 or the error instead", "[http]") 
   CHECK(d.must_read().code == 413);
 }
 
-TEST_CASE("Bodies of all sizes arrive unchanged", "[http]") {
+TEST_CASE("http server: bodies of all sizes arrive unchanged", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   std::mt19937 random{61};
@@ -326,7 +326,7 @@ TEST_CASE("Bodies of all sizes arrive unchanged", "[http]") {
   }
 }
 
-TEST_CASE("Garbage on a connection gets an error or a close and does not affect others", "[http]") {
+TEST_CASE("http server: garbage on a connection gets an error or a close and does not affect others", "[http]") {
   const auto seed = GENERATE(71U, 72U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -351,7 +351,7 @@ TEST_CASE("Garbage on a connection gets an error or a close and does not affect 
   }
 }
 
-TEST_CASE("The observer sees every request and connection", "[http]") {
+TEST_CASE("http server: the observer sees every request and connection", "[http]") {
   struct counter final : observer {
     void request_finished(const request_record& x) noexcept override {
       const std::lock_guard guard{mutex};
@@ -388,7 +388,7 @@ TEST_CASE("The observer sees every request and connection", "[http]") {
   CHECK(watcher.closed == 2);
 }
 
-TEST_CASE("A server that cannot start reports the cause", "[http]") {
+TEST_CASE("http server: a server that cannot start reports the cause", "[http]") {
   const auto s = started(test_config(), sample());
   auto config = test_config();
   config.port = s->port();
@@ -413,7 +413,7 @@ TEST_CASE("A server that cannot start reports the cause", "[http]") {
   CHECK(refused(test_config(), std::move(twice)) == "route GET /echo/{x} (again): is already registered as get_echo");
 }
 
-TEST_CASE("A server listens on names and on IPv6", "[http]") {
+TEST_CASE("http server: a server listens on names and on IPv6", "[http]") {
   if (!knows_localhost()) {
     WARN("skipped: this machine has no name \"localhost\"");
     return;
@@ -425,7 +425,7 @@ TEST_CASE("A server listens on names and on IPv6", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("A Unix socket that could not be replaced is replaced once it can be", "[http]") {
+TEST_CASE("http server: a Unix socket that could not be replaced is replaced once it can be", "[http]") {
   const quiet_log quiet;
   const test::scratch_directory scratch;
   const auto path = scratch / "http.sock";

@@ -52,7 +52,7 @@ const slots::body_rules some_rules{100, some_keys};
 
 } // namespace
 
-TEST_CASE("The stored request bodies of slot clients are parsed or refused", "[http][slots]") {
+TEST_CASE("http slot body: the stored request bodies of slot clients are parsed or refused", "[http][slots]") {
   int accepted = 0;
   const auto bodies = corpus();
   CHECK(bodies.size() >= 20);
@@ -61,7 +61,7 @@ TEST_CASE("The stored request bodies of slot clients are parsed or refused", "[h
   CHECK(accepted >= 20);
 }
 
-TEST_CASE("Damaged request bodies of slot clients are parsed or refused", "[http][slots]") {
+TEST_CASE("http slot body: damaged request bodies of slot clients are parsed or refused", "[http][slots]") {
   const auto seed = GENERATE(41U, 42U, 43U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -88,7 +88,7 @@ TEST_CASE("Damaged request bodies of slot clients are parsed or refused", "[http
   }
 }
 
-TEST_CASE("Digests of client keys depend on every byte and on the secret", "[http][slots]") {
+TEST_CASE("http slot body: digests of client keys depend on every byte and on the secret", "[http][slots]") {
   const slots::client_keys keys{secret_of(7)};
   const slots::client_keys same{secret_of(7)};
   const slots::client_keys other{secret_of(8)};
@@ -111,7 +111,7 @@ TEST_CASE("Digests of client keys depend on every byte and on the secret", "[htt
   CHECK(seen.size() == count);
 }
 
-TEST_CASE("The secret of client keys may be any bytes", "[http][slots]") {
+TEST_CASE("http slot body: the secret of client keys may be any bytes", "[http][slots]") {
   // Also one without any randomness keeps different keys apart.
   const slots::client_keys keys{slots::client_keys::secret{}};
   std::set<key_digest> seen;
@@ -120,7 +120,7 @@ TEST_CASE("The secret of client keys may be any bytes", "[http][slots]") {
   CHECK(seen.size() == 10'000);
 }
 
-TEST_CASE("Keys of an allocation are kept once, in order", "[http][slots]") {
+TEST_CASE("http slot body: keys of an allocation are kept once, in order", "[http][slots]") {
   const padded body{R"({"rank":3,"keys":[["b",""],["a","b"],["b",""],["\u0061",null],["c",""]]})"};
   const auto x = hf3fs::read_allocate(body, some_rules);
   REQUIRE(x);
@@ -132,7 +132,8 @@ TEST_CASE("Keys of an allocation are kept once, in order", "[http][slots]") {
   CHECK(x->wanted.text_ends == std::vector<std::size_t>{3, 6, 9});
 }
 
-TEST_CASE("The parent of a key is known if any pair names it, and the first pair decides", "[http][slots]") {
+TEST_CASE("http slot body: the parent of a key is known if any pair names it, and the first pair decides",
+          "[http][slots]") {
   const auto parents = [](const char* keys) {
     return sglang::read_reserve(padded{std::string{R"({"keys":)"} + keys + "}"}, some_rules)->wanted.parents;
   };
@@ -144,7 +145,7 @@ TEST_CASE("The parent of a key is known if any pair names it, and the first pair
   CHECK_FALSE(sglang::read_reserve(padded{R"({"keys":[["a",1]]})"}, some_rules));
 }
 
-TEST_CASE("Impossible pages are counted and skipped", "[http][slots]") {
+TEST_CASE("http slot body: impossible pages are counted and skipped", "[http][slots]") {
   const padded body{R"({"rank":0,"confirmations":[["a",7],["b",-1],["c",4294967295],["d",4294967294]],
                         "pages_to_release":[-9223372036854775808,18446744073709551615,0]})"};
   const auto x = hf3fs::read_confirm(body, some_rules);
@@ -155,7 +156,7 @@ TEST_CASE("Impossible pages are counted and skipped", "[http][slots]") {
   CHECK(x->pages.impossible == 4);
 }
 
-TEST_CASE("A rank in a path is a plain number", "[http][slots]") {
+TEST_CASE("http slot body: a rank in a path is a plain number", "[http][slots]") {
   CHECK(slots::rank_from_text("0").value() == 0);
   CHECK(slots::rank_from_text("10").value() == 10);
   CHECK(slots::rank_from_text("4294967294").value() == 4294967294);
@@ -163,7 +164,7 @@ TEST_CASE("A rank in a path is a plain number", "[http][slots]") {
     CHECK(slots::rank_from_text(text).error().code == status::unprocessable_content);
 }
 
-TEST_CASE("The SGLang namespace is kv unless the body names another", "[http][slots]") {
+TEST_CASE("http slot body: the SGLang namespace is kv unless the body names another", "[http][slots]") {
   CHECK(sglang::read_clear(padded{""}).value().ns == "kv");
   CHECK(sglang::read_clear(padded{"{}"}).value().ns == "kv");
   CHECK(sglang::read_clear(padded{R"({"namespace":null})"}).value().ns == "kv");

@@ -49,7 +49,7 @@ private:
 
 } // namespace
 
-TEST_CASE("Shutdown lets requests in progress finish and closes idle connections", "[http]") {
+TEST_CASE("http stop: shutdown lets requests in progress finish and closes idle connections", "[http]") {
   fixture s;
   const auto port = s->port();
   client idle{port};
@@ -73,7 +73,7 @@ TEST_CASE("Shutdown lets requests in progress finish and closes idle connections
   CHECK(server::start(same, router{}));
 }
 
-TEST_CASE("Shutdown lets a request that has begun to arrive finish", "[http]") {
+TEST_CASE("http stop: shutdown lets a request that has begun to arrive finish", "[http]") {
   fixture s;
   client c{s->port()};
   client idle{s->port()};
@@ -89,7 +89,7 @@ TEST_CASE("Shutdown lets a request that has begun to arrive finish", "[http]") {
   stopping.join();
 }
 
-TEST_CASE("Shutdown waits no longer than its limit", "[http]") {
+TEST_CASE("http stop: shutdown waits no longer than its limit", "[http]") {
   fixture s;
   client c{s->port()};
   c.send(post("/held", ""));
@@ -99,7 +99,7 @@ TEST_CASE("Shutdown waits no longer than its limit", "[http]") {
   std::move(reply).send(response::json("1"));
 }
 
-TEST_CASE("Immediate shutdown closes everything", "[http]") {
+TEST_CASE("http stop: immediate shutdown closes everything", "[http]") {
   const quiet_log quiet;
   fixture s;
   std::vector<std::unique_ptr<client>> clients;
@@ -119,7 +119,7 @@ TEST_CASE("Immediate shutdown closes everything", "[http]") {
     CHECK(c->ends());
 }
 
-TEST_CASE("A server may be stopped while clients connect and disconnect and answers are sent", "[http]") {
+TEST_CASE("http stop: a server may be stopped while clients connect and disconnect and answers are sent", "[http]") {
   for (int round = 0; round < 5; ++round) {
     std::atomic<bool> is_over{false};
     std::mutex mutex;

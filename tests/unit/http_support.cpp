@@ -53,7 +53,7 @@ client::client(std::uint16_t port, int receive_buffer, const char* from)
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    throw std::runtime_error{"the server does not let anybody connect"};
+    throw std::runtime_error{"the server accepts no connection"};
 }
 
 client::~client() {

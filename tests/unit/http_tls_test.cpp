@@ -62,7 +62,7 @@ bool is_served(std::uint16_t port, const tls_client_options& options) {
 
 } // namespace
 
-TEST_CASE("TLS serves requests like plain connections", "[http][tls]") {
+TEST_CASE("http tls: TLS serves requests like plain connections", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   tls_client c{s->port(), f.options()};
@@ -83,7 +83,7 @@ TEST_CASE("TLS serves requests like plain connections", "[http][tls]") {
   CHECK(c.ends());
 }
 
-TEST_CASE("TLS is 1.2 or newer", "[http][tls]") {
+TEST_CASE("http tls: TLS is 1.2 or newer", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   auto options = f.options();
@@ -94,7 +94,7 @@ TEST_CASE("TLS is 1.2 or newer", "[http][tls]") {
   CHECK_FALSE(is_served(s->port(), options));
 }
 
-TEST_CASE("A client with another authority does not talk to the server", "[http][tls]") {
+TEST_CASE("http tls: a client with another authority does not talk to the server", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   const identity other{"authority"};
@@ -102,7 +102,7 @@ TEST_CASE("A client with another authority does not talk to the server", "[http]
   CHECK(is_served(s->port(), f.options()));
 }
 
-TEST_CASE("With a client authority only its clients are served", "[http][tls]") {
+TEST_CASE("http tls: with a client authority only its clients are served", "[http][tls]") {
   fixture f;
   f.ask_clients();
   const auto s = started(f.config, sample());
@@ -119,7 +119,7 @@ TEST_CASE("With a client authority only its clients are served", "[http][tls]") 
   CHECK_FALSE(served(f.options(identity{"engine"})));
 }
 
-TEST_CASE("Tokens apply with TLS as without", "[http][tls]") {
+TEST_CASE("http tls: tokens apply with TLS as without", "[http][tls]") {
   fixture f;
   f.config.tokens_file = f.directory.write("tokens", "write wwwwwwwwwwwwwwww\n");
   const auto s = started(f.config, sample());
@@ -128,7 +128,7 @@ TEST_CASE("Tokens apply with TLS as without", "[http][tls]") {
   CHECK(c.call(post("/write", "x", "Authorization: Bearer wwwwwwwwwwwwwwww\r\n")).code == 200);
 }
 
-TEST_CASE("Certificates are reloaded with the tokens", "[http][tls]") {
+TEST_CASE("http tls: certificates are reloaded with the tokens", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   tls_client before{s->port(), f.options()};
@@ -148,7 +148,7 @@ TEST_CASE("Certificates are reloaded with the tokens", "[http][tls]") {
   CHECK(before.call(post("/echo", "x")).code == 200);
 }
 
-TEST_CASE("Files that are not certificates are refused", "[http][tls]") {
+TEST_CASE("http tls: files that are not certificates are refused", "[http][tls]") {
   const auto refusal = [](const config::http_config& c) {
     const auto x = server::start(c, sample());
     REQUIRE_FALSE(x);
@@ -176,7 +176,7 @@ TEST_CASE("Files that are not certificates are refused", "[http][tls]") {
   }
 }
 
-TEST_CASE("An incomplete handshake times out", "[http][tls]") {
+TEST_CASE("http tls: an incomplete handshake times out", "[http][tls]") {
   fixture f;
   f.config.limits.receive_time = 100ms;
   const auto s = started(f.config, sample());
@@ -188,7 +188,7 @@ TEST_CASE("An incomplete handshake times out", "[http][tls]") {
   CHECK(troupe::test::eventually([&] { return is_served(s->port(), f.options()); }));
 }
 
-TEST_CASE("Deadlines apply with TLS", "[http][tls]") {
+TEST_CASE("http tls: deadlines apply with TLS", "[http][tls]") {
   fixture f;
   // The time is long enough for a handshake and a request.
   f.config.limits.receive_time = 2s;
@@ -203,7 +203,7 @@ TEST_CASE("Deadlines apply with TLS", "[http][tls]") {
   CHECK(idle.ends());
 }
 
-TEST_CASE("A client that closes TLS or vanishes ends its connection", "[http][tls]") {
+TEST_CASE("http tls: a client that closes TLS or vanishes ends its connection", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   tls_client polite{s->port(), f.options()};
@@ -221,7 +221,7 @@ TEST_CASE("A client that closes TLS or vanishes ends its connection", "[http][tl
   CHECK(is_served(s->port(), f.options()));
 }
 
-TEST_CASE("Shutdown ends TLS connections in any state", "[http][tls]") {
+TEST_CASE("http tls: shutdown ends TLS connections in any state", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   client half{s->port()};
@@ -233,7 +233,7 @@ TEST_CASE("Shutdown ends TLS connections in any state", "[http][tls]") {
   half.read_to_end();
 }
 
-TEST_CASE("TLS 1.2 has ciphers with forward secrecy and authentication only", "[http][tls][hostile]") {
+TEST_CASE("http tls: TLS 1.2 has ciphers with forward secrecy and authentication only", "[http][tls][hostile]") {
   fixture f;
   const identity rsa{"rsa", f.authority, identity::key_kind::rsa};
   f.use(rsa);
@@ -254,7 +254,7 @@ TEST_CASE("TLS 1.2 has ciphers with forward secrecy and authentication only", "[
   }
 }
 
-TEST_CASE("A client that speaks plain HTTP to a TLS port gets a clear error", "[http][tls]") {
+TEST_CASE("http tls: a client that speaks plain HTTP to a TLS port gets a clear error", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   client c{s->port()};
@@ -264,7 +264,7 @@ TEST_CASE("A client that speaks plain HTTP to a TLS port gets a clear error", "[
   CHECK(c.ends());
 }
 
-TEST_CASE("Probes are answered over TLS while all connection slots are occupied", "[http][tls][hostile]") {
+TEST_CASE("http tls: probes are answered over TLS while all connection slots are occupied", "[http][tls][hostile]") {
   fixture f;
   f.config.limits.connections = 2;
   auto routes = sample();

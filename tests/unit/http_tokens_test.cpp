@@ -26,7 +26,7 @@ std::string refusal(std::string_view text) {
 
 } // namespace
 
-TEST_CASE("Each token has the role of its line", "[http]") {
+TEST_CASE("http tokens: each token has the role of its line", "[http]") {
   const auto table =
       token_table::parse("# comment\n\n read  " + a + "\r\nwrite\t" + b + "  \n#admin x\nadmin " + c, "tokens");
   REQUIRE(table);
@@ -40,7 +40,7 @@ TEST_CASE("Each token has the role of its line", "[http]") {
   CHECK(role_of(table, std::string(100'000, 'a')) == role::none);
 }
 
-TEST_CASE("A role can have several tokens, and a token has one role", "[http]") {
+TEST_CASE("http tokens: a role can have several tokens, and a token has one role", "[http]") {
   const auto table = token_table::parse("read " + a + "\nread " + b + "\n", "tokens");
   REQUIRE(table);
   CHECK(role_of(table, a) == role::read);
@@ -48,7 +48,7 @@ TEST_CASE("A role can have several tokens, and a token has one role", "[http]") 
   CHECK(refusal("read " + a + "\nadmin " + a + "\n") == "tokens, line 2: this token is on an earlier line");
 }
 
-TEST_CASE("Invalid token lines are refused without printing them", "[http]") {
+TEST_CASE("http tokens: invalid token lines are refused without printing them", "[http]") {
   CHECK(refusal("root " + a).starts_with("tokens, line 1: expected a role"));
   CHECK(refusal("none " + a).starts_with("tokens, line 1: expected a role"));
   CHECK(refusal(a).starts_with("tokens, line 1: expected a role"));
@@ -64,7 +64,7 @@ TEST_CASE("Invalid token lines are refused without printing them", "[http]") {
     CHECK(refusal(text).find(a) == std::string::npos);
 }
 
-TEST_CASE("A token can have a name and be limited to namespaces", "[http]") {
+TEST_CASE("http tokens: a token can have a name and be limited to namespaces", "[http]") {
   const auto table =
       token_table::parse("read " + a + " namespaces=llama,team-* name=alice\nwrite " + b + "\n", "tokens");
   REQUIRE(table);
@@ -87,8 +87,9 @@ TEST_CASE("A token can have a name and be limited to namespaces", "[http]") {
   CHECK(other->may_use("llama"));
 }
 
-TEST_CASE("A token can be limited to the namespaces of one SGLang model, excluding models with the same prefix",
-          "[http]") {
+TEST_CASE(
+    "http tokens: a token can be limited to the namespaces of one SGLang model, excluding models with the same prefix",
+    "[http]") {
   const auto table = token_table::parse("write " + a + " namespaces=sglang-qwen:*,sglang-llama:kv\n", "tokens");
   REQUIRE(table);
   const auto model = table->find(a);
@@ -101,7 +102,7 @@ TEST_CASE("A token can be limited to the namespaces of one SGLang model, excludi
   CHECK_FALSE(model->may_use("sglang-llama:mamba"));
 }
 
-TEST_CASE("Tokens with the same name are one caller, and others are not", "[http]") {
+TEST_CASE("http tokens: tokens with the same name are one caller, and others are not", "[http]") {
   const auto table =
       token_table::parse("read " + a + " name=x namespaces=n\nread " + b + " namespaces=n name=x\nread " + c, "tokens");
   REQUIRE(table);
@@ -121,7 +122,7 @@ TEST_CASE("Tokens with the same name are one caller, and others are not", "[http
   CHECK_FALSE(refusal("read " + a + " name=x\nread " + b + " name=x namespaces=n\n").empty());
 }
 
-TEST_CASE("Invalid names and namespaces of tokens are refused", "[http]") {
+TEST_CASE("http tokens: invalid names and namespaces of tokens are refused", "[http]") {
   for (const std::string bad :
        {"name=", "name=-a", "name=a,b", "name=admin", "name=anonymous", "name=unknown", "namespaces=", "namespaces=a,",
         "namespaces=,a", "namespaces=*", "namespaces=a*b", "namespaces=a,,b", "namespaces=a/b", "namespaces=:a",
@@ -136,7 +137,7 @@ TEST_CASE("Invalid names and namespaces of tokens are refused", "[http]") {
   CHECK(refusal(many + ",n64").find("at most 64") != std::string::npos);
 }
 
-TEST_CASE("A world-accessible tokens file is refused", "[http]") {
+TEST_CASE("http tokens: a world-accessible tokens file is refused", "[http]") {
   const scratch_directory directory;
   const auto file = directory.write("tokens", "admin " + a + "\n");
   const auto load = [&] { return token_table::load(file); };
@@ -158,7 +159,7 @@ TEST_CASE("A world-accessible tokens file is refused", "[http]") {
   CHECK(token_table::load(file.string() + ".none").error().code == errc::io_error);
 }
 
-TEST_CASE("Random tokens match nothing but themselves", "[http]") {
+TEST_CASE("http tokens: random tokens match nothing but themselves", "[http]") {
   const auto seed = GENERATE(51U, 52U);
   INFO("seed " << seed);
   std::mt19937 random{seed};

@@ -59,7 +59,7 @@ struct promising_host {
 
 } // namespace
 
-TEST_CASE("huge pages that the kernel reserves but does not provide: ordinary ones are used, or the start fails",
+TEST_CASE("arena kernel: without the huge pages that the kernel reserved, ordinary ones are used, or the start fails",
           "[io][arena]") {
   promising_host host;
   const auto made = arena::create(host.with(huge_page_choice::automatic));
@@ -79,7 +79,7 @@ TEST_CASE("huge pages that the kernel reserves but does not provide: ordinary on
   CHECK((*huge)->of_huge_pages());
 }
 
-TEST_CASE("huge pages beyond the limit of a cgroup are not attempted", "[io][arena]") {
+TEST_CASE("arena kernel: huge pages beyond the limit of a cgroup are not attempted", "[io][arena]") {
   promising_host host;
   host.given = 1;
   host.room.group = group_limit{8 * mebibyte, 2 * mebibyte, "/sys/fs/cgroup/kv/hugetlb.2MB.max"};
@@ -95,7 +95,7 @@ TEST_CASE("huge pages beyond the limit of a cgroup are not attempted", "[io][are
   CHECK((*arena::create(host.with(huge_page_choice::two_mib)))->of_huge_pages());
 }
 
-TEST_CASE("the error for missing huge pages states how many to reserve in total", "[io][arena]") {
+TEST_CASE("arena kernel: the error for missing huge pages states how many to reserve in total", "[io][arena]") {
   promising_host host;
   host.room.host = huge_page_counts{100, 1};
   const auto refused = arena::create(host.with(huge_page_choice::two_mib));
@@ -103,7 +103,7 @@ TEST_CASE("the error for missing huge pages states how many to reserve in total"
   CHECK(missing(refused.error().text, {"1 of the 100", "103 in all", "sysctl vm.nr_hugepages=103"}) == "");
 }
 
-TEST_CASE("no core dump contains the arena, neither of the node nor of a client", "[io][arena]") {
+TEST_CASE("arena kernel: no core dump contains the arena, neither of the node nor of a client", "[io][arena]") {
   auto made = arena::create({4 * mebibyte, mebibyte, huge_page_choice::off});
   REQUIRE(made);
   REQUIRE((*made)->provide(0));

@@ -18,7 +18,7 @@ std::shared_ptr<arena> some_arena() {
 
 } // namespace
 
-TEST_CASE("an arena is found by its name, and both mappings share their bytes", "[io][arena]") {
+TEST_CASE("arena name: an arena is found by its name, and both mappings share their bytes", "[io][arena]") {
   const auto made = some_arena();
   REQUIRE(made->provide(1));
   arena_finder finder;
@@ -30,7 +30,7 @@ TEST_CASE("an arena is found by its name, and both mappings share their bytes", 
   CHECK(made->bytes()[4711] == std::byte{42});
 }
 
-TEST_CASE("an arena is not found by another name or with another size", "[io][arena]") {
+TEST_CASE("arena name: an arena is not found by another name or with another size", "[io][arena]") {
   arena_finder finder;
   const auto made = some_arena();
   const auto other = some_arena();
@@ -50,7 +50,7 @@ TEST_CASE("an arena is not found by another name or with another size", "[io][ar
     CHECK(refused(8192, {name.begin(), name.begin() + size}) == errc::invalid_argument);
 }
 
-TEST_CASE("the name of an arena is encoded and decoded unchanged", "[io][arena]") {
+TEST_CASE("arena name: the name of an arena is encoded and decoded unchanged", "[io][arena]") {
   for (const auto& name : {arena_name{}, arena_name{1, 2, 4, {3}}, arena_name{-1, 0x12345678, -2, {0, 255}},
                            arena_name{::getpid(), 7, 8, std::vector<std::uint8_t>(32, 9)}})
     CHECK(decode_arena_name(encode(name)).value() == name);

@@ -141,7 +141,7 @@ bool while_refused(long call, int code, F what) {
 
 } // namespace
 
-TEST_CASE("an arena consists of whole extents", "[io][arena]") {
+TEST_CASE("arena: an arena consists of whole extents", "[io][arena]") {
   auto made = ordinary(5000);
   REQUIRE(made.has_value());
   CHECK((*made)->bytes().size() == 4096);
@@ -154,7 +154,7 @@ TEST_CASE("an arena consists of whole extents", "[io][arena]") {
   CHECK(ordinary(1 << 20, 4097).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("memory of an arena exists once it is provided, extent by extent, and is zeroed", "[io][arena]") {
+TEST_CASE("arena: memory of an arena exists once it is provided, extent by extent, and is zeroed", "[io][arena]") {
   auto made = ordinary(16 * 8192, 8192);
   REQUIRE(made.has_value());
   auto& x = **made;
@@ -171,14 +171,14 @@ TEST_CASE("memory of an arena exists once it is provided, extent by extent, and 
   CHECK(pages_there(x) == 4);
 }
 
-TEST_CASE("an arena without provided memory may be as large as host memory and no larger", "[io][arena]") {
+TEST_CASE("arena: an arena without provided memory may be as large as host memory and no larger", "[io][arena]") {
   CHECK(ordinary(host_bytes()));
   const auto e = ordinary(std::uint64_t{1} << 46U).error();
   CHECK(e.code == errc::limit_exceeded);
   CHECK(missing(e.text, {"64 TiB", "memory.bytes"}) == "");
 }
 
-TEST_CASE("an extent for which the host has no memory is an error and not a signal", "[io][arena]") {
+TEST_CASE("arena: an extent for which the host has no memory is an error and not a signal", "[io][arena]") {
   // Running programs, at least the kernel, use some of it.
   auto made = ordinary(host_bytes(), host_bytes());
   REQUIRE(made);
@@ -187,7 +187,7 @@ TEST_CASE("an extent for which the host has no memory is an error and not a sign
   CHECK(missing(e.text, {"the host has no memory for an extent", "are available"}) == "");
 }
 
-TEST_CASE("provided memory is locked", "[io][arena]") {
+TEST_CASE("arena: provided memory is locked", "[io][arena]") {
   auto made = ordinary(4 * 8192, 8192);
   REQUIRE(made);
   const auto before = locked_kilobytes();
@@ -198,7 +198,7 @@ TEST_CASE("provided memory is locked", "[io][arena]") {
   CHECK(locked_kilobytes() == before);
 }
 
-TEST_CASE("memory that may not be locked is used with a warning", "[io][arena]") {
+TEST_CASE("arena: memory that may not be locked is used with a warning", "[io][arena]") {
   auto made = ordinary(4 * 8192, 8192);
   REQUIRE(made);
   const auto before = locked_kilobytes();
@@ -213,7 +213,7 @@ TEST_CASE("memory that may not be locked is used with a warning", "[io][arena]")
   CHECK((*made)->describe() == (locks ? "4 KiB pages, not locked (RLIMIT_MEMLOCK)" : "4 KiB pages"));
 }
 
-TEST_CASE("an arena uses huge pages where the host has enough, otherwise ordinary ones", "[io][arena]") {
+TEST_CASE("arena: an arena uses huge pages where the host has enough, otherwise ordinary ones", "[io][arena]") {
   const auto free = free_huge_pages();
   INFO(free);
   if (free < 2)
@@ -236,7 +236,7 @@ TEST_CASE("an arena uses huge pages where the host has enough, otherwise ordinar
   CHECK(free_huge_pages() == free);
 }
 
-TEST_CASE("requested huge pages are provided, or the error states how to get them", "[io][arena]") {
+TEST_CASE("arena: requested huge pages are provided, or the error states how to get them", "[io][arena]") {
   const auto free = free_huge_pages();
   const auto made = arena::create({4 * mebibyte, 2 * mebibyte, huge_page_choice::two_mib});
   if (free >= 2) {
@@ -256,7 +256,7 @@ TEST_CASE("requested huge pages are provided, or the error states how to get the
   CHECK(arena::create({4 * mebibyte, mebibyte, huge_page_choice::two_mib}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("huge pages of one GiB hold a smaller arena", "[io][arena]") {
+TEST_CASE("arena: huge pages of one GiB hold a smaller arena", "[io][arena]") {
   const auto made = arena::create({6 * mebibyte, 2 * mebibyte, huge_page_choice::one_gib});
   if (!made) {
     WARN("skipped in part: this host has no huge page of 1 GiB");
@@ -272,7 +272,7 @@ TEST_CASE("huge pages of one GiB hold a smaller arena", "[io][arena]") {
   CHECK((*mapped)->bytes().back() == std::byte{42});
 }
 
-TEST_CASE("an arena lies on the given NUMA nodes", "[io][arena]") {
+TEST_CASE("arena: an arena lies on the given NUMA nodes", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   if (usable.empty()) {
     WARN("skipped: the kernel tells of no NUMA nodes");
@@ -305,7 +305,7 @@ TEST_CASE("an arena lies on the given NUMA nodes", "[io][arena]") {
   }
 }
 
-TEST_CASE("huge pages lie on the given NUMA nodes", "[io][arena]") {
+TEST_CASE("arena: huge pages lie on the given NUMA nodes", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   const bool huge = free_huge_pages() >= 4;
   if (usable.empty() || !huge) {
@@ -321,7 +321,7 @@ TEST_CASE("huge pages lie on the given NUMA nodes", "[io][arena]") {
   }
 }
 
-TEST_CASE("without given NUMA nodes the kernel places the arena", "[io][arena]") {
+TEST_CASE("arena: without given NUMA nodes the kernel places the arena", "[io][arena]") {
   auto made = placed({});
   REQUIRE(made);
   CHECK((*made)->describe() == "4 KiB pages");
@@ -330,7 +330,7 @@ TEST_CASE("without given NUMA nodes the kernel places the arena", "[io][arena]")
   CHECK((*made)->numa_node_of(0) == std::nullopt);
 }
 
-TEST_CASE("an unknown NUMA node is refused, and the error lists those of the host", "[io][arena]") {
+TEST_CASE("arena: an unknown NUMA node is refused, and the error lists those of the host", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   if (usable.empty()) {
     WARN("skipped: the kernel tells of no NUMA nodes");
@@ -342,7 +342,7 @@ TEST_CASE("an unknown NUMA node is refused, and the error lists those of the hos
   CHECK(missing(e.text, {"NUMA node " + std::to_string(absent) + ":", numa_text(usable)}) == "");
 }
 
-TEST_CASE("an arena is used without placement where the kernel refuses it", "[io][arena]") {
+TEST_CASE("arena: an arena is used without placement where the kernel refuses it", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   const auto code = GENERATE(EPERM, ENOSYS, EINVAL, ENOMEM);
   const auto refused = while_refused(SYS_mbind, code, [&] {
@@ -358,7 +358,7 @@ TEST_CASE("an arena is used without placement where the kernel refuses it", "[io
     WARN("skipped: calls cannot be refused here");
 }
 
-TEST_CASE("memory counts as placed as requested where the kernel does not report its node", "[io][arena]") {
+TEST_CASE("arena: memory counts as placed as requested where the kernel does not report its node", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   if (usable.empty()) {
     WARN("skipped: the kernel tells of no NUMA nodes");
@@ -374,7 +374,7 @@ TEST_CASE("memory counts as placed as requested where the kernel does not report
     WARN("skipped: calls cannot be refused here");
 }
 
-TEST_CASE("writes of another process to an arena are visible", "[io][arena]") {
+TEST_CASE("arena: writes of another process to an arena are visible", "[io][arena]") {
   auto made = ordinary(1 << 20, 1 << 20);
   REQUIRE(made.has_value());
   REQUIRE((*made)->provide(0));
@@ -395,7 +395,7 @@ TEST_CASE("writes of another process to an arena are visible", "[io][arena]") {
   CHECK((*made)->bytes().back() == std::byte{42});
 }
 
-TEST_CASE("a mapped arena outlives its creator and provides no more memory", "[io][arena]") {
+TEST_CASE("arena: a mapped arena outlives its creator and provides no more memory", "[io][arena]") {
   auto made = ordinary(4096);
   REQUIRE(made.has_value());
   auto mapped = arena::map((*made)->name(), 4096);
@@ -407,7 +407,7 @@ TEST_CASE("a mapped arena outlives its creator and provides no more memory", "[i
   CHECK((*mapped)->provide(0).error().code == errc::out_of_range);
 }
 
-TEST_CASE("an arena cannot be resized, and its proof cannot be written", "[io][arena]") {
+TEST_CASE("arena: an arena cannot be resized, and its proof cannot be written", "[io][arena]") {
   auto made = ordinary(8192);
   REQUIRE(made.has_value());
   const auto name = (*made)->name();
@@ -423,7 +423,7 @@ TEST_CASE("an arena cannot be resized, and its proof cannot be written", "[io][a
   CHECK(::mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, name.proof_descriptor, 0) == MAP_FAILED);
 }
 
-TEST_CASE("mapping refuses anything but the promised arena", "[io][arena]") {
+TEST_CASE("arena: mapping refuses anything but the promised arena", "[io][arena]") {
   auto made = ordinary(8192);
   REQUIRE(made.has_value());
   const auto name = (*made)->name();
@@ -492,7 +492,7 @@ TEST_CASE("mapping refuses anything but the promised arena", "[io][arena]") {
   }
 }
 
-TEST_CASE("a proof belongs to one arena only", "[io][arena]") {
+TEST_CASE("arena: a proof belongs to one arena only", "[io][arena]") {
   auto made = ordinary(8192);
   REQUIRE(made.has_value());
   // It has the same seals, the same size and the same process.
@@ -504,7 +504,8 @@ TEST_CASE("a proof belongs to one arena only", "[io][arena]") {
   CHECK(arena::map(name, 8192).error().code == errc::identity_mismatch);
 }
 
-TEST_CASE("an arena of another node is refused although process, descriptors and size are right", "[io][arena]") {
+TEST_CASE("arena: an arena of another node is refused although process, descriptors and size are right",
+          "[io][arena]") {
   // Two nodes in process namespaces of their own have the same numbers; here, each finds the other's memory.
   auto mine = ordinary(8192);
   auto other = ordinary(8192);
@@ -518,7 +519,7 @@ TEST_CASE("an arena of another node is refused although process, descriptors and
   CHECK(missing(e.text, {"is not the memory of this node", "Unix socket"}) == "");
 }
 
-TEST_CASE("every byte of the proof is compared", "[io][arena]") {
+TEST_CASE("arena: every byte of the proof is compared", "[io][arena]") {
   auto made = ordinary(4096);
   REQUIRE(made.has_value());
   auto name = (*made)->name();
@@ -541,7 +542,7 @@ TEST_CASE("every byte of the proof is compared", "[io][arena]") {
   }
 }
 
-TEST_CASE("memory of another program with known contents is refused", "[io][arena]") {
+TEST_CASE("arena: memory of another program with known contents is refused", "[io][arena]") {
   // Sealed, of the right size, and with a proof that the node names: but not a node's arena.
   const unique_descriptor foreign(::memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(foreign.get(), 4096) == 0);
@@ -550,7 +551,7 @@ TEST_CASE("memory of another program with known contents is refused", "[io][aren
   CHECK(e.code == errc::identity_mismatch);
 }
 
-TEST_CASE("overwriting an arena does not reach its proof", "[io][arena]") {
+TEST_CASE("arena: overwriting an arena does not reach its proof", "[io][arena]") {
   auto made = ordinary(4096);
   REQUIRE(made.has_value());
   auto mapped = arena::map((*made)->name(), 4096);

@@ -7,7 +7,7 @@ namespace io_beyond_slab_test {
 
 using troupe::io::pages_beyond_slab;
 
-TEST_CASE("a rank holds at least as many pages as the larger of memory and slab", "[io]") {
+TEST_CASE("beyond slab: a rank holds at least as many pages as the larger of memory and slab", "[io]") {
   for (std::uint64_t frames = 0; frames < 200; ++frames)
     for (std::uint64_t slots = 0; slots < 200; ++slots) {
       const auto beyond = pages_beyond_slab(frames, slots);
@@ -21,7 +21,7 @@ TEST_CASE("a rank holds at least as many pages as the larger of memory and slab"
     }
 }
 
-TEST_CASE("memory is divided by the size of the slab", "[io]") {
+TEST_CASE("beyond slab: memory is divided by the size of the slab", "[io]") {
   CHECK(pages_beyond_slab(40, 0) == 40);
   CHECK(pages_beyond_slab(40'000, 8'000) == 32'000);  // a copy of each page of the slab
   CHECK(pages_beyond_slab(40'000, 40'000) == 19'999); // half of it

@@ -99,7 +99,7 @@ std::size_t workers_of_one_ring() {
 
 } // namespace
 
-TEST_CASE("the backing storage of a file is detected", "[io][backing]") {
+TEST_CASE("cached engine: the backing storage of a file is detected", "[io][backing]") {
   scratch_directory scratch;
   const auto ends = make_pipe();
   CHECK(backing_of(-1) == backing::device);
@@ -120,7 +120,7 @@ TEST_CASE("the backing storage of a file is detected", "[io][backing]") {
   CHECK(backing_of(kept.get()) == backing::memory);
 }
 
-TEST_CASE("pages in the page cache are read back unchanged", "[io][engine][cached]") {
+TEST_CASE("cached engine: pages in the page cache are read back unchanged", "[io][engine][cached]") {
   if (!in_memory())
     return;
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
@@ -172,7 +172,8 @@ TEST_CASE("pages in the page cache are read back unchanged", "[io][engine][cache
   CHECK(io->counters().unmatched == 0);
 }
 
-TEST_CASE("a large read from the page cache that reaches the end of the file reports it", "[io][engine][cached]") {
+TEST_CASE("cached engine: a large read from the page cache that reaches the end of the file reports it",
+          "[io][engine][cached]") {
   if (!in_memory())
     return;
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
@@ -193,7 +194,7 @@ TEST_CASE("a large read from the page cache that reaches the end of the file rep
   CHECK(all_are(memory.bytes().subspan(large + 1000), std::byte{0xff}));
 }
 
-TEST_CASE("copies end exactly once when cancelled, late or stopped, and do not touch memory afterwards",
+TEST_CASE("cached engine: copies end exactly once when cancelled, late or stopped, and do not touch memory afterwards",
           "[io][engine][cached]") {
   if (!in_memory())
     return;
@@ -242,7 +243,8 @@ TEST_CASE("copies end exactly once when cancelled, late or stopped, and do not t
   CHECK(all_are(memory.bytes(), std::byte{0xaa}));
 }
 
-TEST_CASE("writes to the page cache and other requests do not wait for each other", "[io][uring][cached]") {
+TEST_CASE("cached engine: writes to the page cache and other requests do not wait for each other",
+          "[io][uring][cached]") {
   if (!in_memory())
     return;
   scratch_directory scratch(memory_directory);
@@ -280,7 +282,7 @@ TEST_CASE("writes to the page cache and other requests do not wait for each othe
   CHECK(log.wait_for_tag(1).status == errc::ok);
 }
 
-TEST_CASE("the number of kernel workers is limited as configured", "[io][uring][cached]") {
+TEST_CASE("cached engine: the number of kernel workers is limited as configured", "[io][uring][cached]") {
   if (!in_memory())
     return;
   constexpr std::uint64_t count = 400;

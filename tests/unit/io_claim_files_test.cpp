@@ -39,7 +39,7 @@ claim_status settled(const claim_keeper& x) {
 
 } // namespace
 
-TEST_CASE("A claim is read back unchanged, and other contents are refused", "[claims][files]") {
+TEST_CASE("claim files: a claim is read back unchanged, and other contents are refused", "[claims][files]") {
   for (const auto kind : {claim_kind::owner, claim_kind::adopter})
     for (const auto phase : {claim_phase::waiting, claim_phase::holding, claim_phase::released}) {
       auto x = sample;
@@ -66,7 +66,7 @@ TEST_CASE("A claim is read back unchanged, and other contents are refused", "[cl
   CHECK(read->holder.starts_with("two?lines"));
 }
 
-TEST_CASE("Each claim file is created once", "[claims][files]") {
+TEST_CASE("claim files: each claim file is created once", "[claims][files]") {
   scratch_directory data;
   claim_directory files(data.path());
   CHECK(files.look().value().number == 0);
@@ -100,7 +100,7 @@ TEST_CASE("Each claim file is created once", "[claims][files]") {
   CHECK_FALSE(seen.record);
 }
 
-TEST_CASE("A claim keeper opens its write gate while it holds its claim and closes it before the release",
+TEST_CASE("claim files: a claim keeper opens its write gate while it holds its claim and closes it before the release",
           "[claims][files]") {
   scratch_directory data;
   const auto gate = std::make_shared<write_gate>();
@@ -121,7 +121,7 @@ TEST_CASE("A claim keeper opens its write gate while it holds its claim and clos
   CHECK(settled(*c).state == claim_state::holding);
 }
 
-TEST_CASE("A silent claim keeper loses its claim and learns it at its next look", "[claims][files]") {
+TEST_CASE("claim files: a silent claim keeper loses its claim and learns it at its next look", "[claims][files]") {
   scratch_directory data;
   const auto gate = std::make_shared<write_gate>();
   auto dead = begin(data.path(), "dead", claim_kind::owner, short_lease, gate);
@@ -141,7 +141,7 @@ TEST_CASE("A silent claim keeper loses its claim and learns it at its next look"
   CHECK(eventually([&] { return back->gate()->is_open(); }));
 }
 
-TEST_CASE("A write gate is open until a time and can be closed for good", "[claims]") {
+TEST_CASE("claim files: a write gate is open until a time and can be closed for good", "[claims]") {
   write_gate gate;
   const timestamp now{seconds(100)};
   CHECK_FALSE(gate.is_open_at(now));
@@ -158,7 +158,7 @@ TEST_CASE("A write gate is open until a time and can be closed for good", "[clai
   CHECK(boot_time() > timestamp{});
 }
 
-TEST_CASE("The gate of a directory that no other node can take over is always open", "[claims]") {
+TEST_CASE("claim files: the gate of a directory that no other node can take over is always open", "[claims]") {
   const auto gate = write_gate::always_open();
   REQUIRE(gate);
   CHECK(gate->is_open());

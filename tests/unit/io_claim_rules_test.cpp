@@ -71,7 +71,7 @@ claim_options as(std::string name, incarnation_number number, claim_kind what = 
 
 } // namespace
 
-TEST_CASE("A node that finds no claim gets one at once and renews it four times per lease", "[claims]") {
+TEST_CASE("claim rules: a node that finds no claim gets one at once and renews it four times per lease", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -88,7 +88,7 @@ TEST_CASE("A node that finds no claim gets one at once and renews it four times 
   CHECK(c.files.at(1).first.phase == claim_phase::holding);
 }
 
-TEST_CASE("A live node keeps its directory, and the refusal names it", "[claims]") {
+TEST_CASE("claim rules: a live node keeps its directory, and the refusal names it", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -105,7 +105,7 @@ TEST_CASE("A live node keeps its directory, and the refusal names it", "[claims]
   CHECK(c.files.size() == 1);
 }
 
-TEST_CASE("An unchanged claim is taken over after twice the time that its holder may write", "[claims]") {
+TEST_CASE("claim rules: an unchanged claim is taken over after twice the time that its holder may write", "[claims]") {
   claims c;
   claim_rules dead(as("dead", 1), c.now);
   c.until(dead, claim_state::holding);
@@ -131,8 +131,9 @@ TEST_CASE("An unchanged claim is taken over after twice the time that its holder
   CHECK(c.files.contains(2));
 }
 
-TEST_CASE("A node that could not look waits again, since the holder may not have been able to renew either",
-          "[claims]") {
+TEST_CASE(
+    "claim rules: a node that could not look waits again, since the holder may not have been able to renew either",
+    "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -174,7 +175,7 @@ TEST_CASE("A node that could not look waits again, since the holder may not have
   }
 }
 
-TEST_CASE("A holder that was frozen may not write and finds the higher claim when it renews", "[claims]") {
+TEST_CASE("claim rules: a holder that was frozen may not write and finds the higher claim when it renews", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -196,7 +197,7 @@ TEST_CASE("A holder that was frozen may not write and finds the higher claim whe
   CHECK_FALSE(a.release());
 }
 
-TEST_CASE("A renewal that began before a higher claim counts from its beginning only", "[claims]") {
+TEST_CASE("claim rules: a renewal that began before a higher claim counts from its beginning only", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -210,7 +211,7 @@ TEST_CASE("A renewal that began before a higher claim counts from its beginning 
   CHECK_FALSE(a.may_write(begun + lease + milliseconds(5)));
 }
 
-TEST_CASE("A holder that renewed too late may write again if no other node took over", "[claims]") {
+TEST_CASE("claim rules: a holder that renewed too late may write again if no other node took over", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -235,7 +236,7 @@ TEST_CASE("A holder that renewed too late may write again if no other node took 
   CHECK(a.valid_until() == valid);
 }
 
-TEST_CASE("A released claim is taken at once by its owner and watched by other nodes", "[claims]") {
+TEST_CASE("claim rules: a released claim is taken at once by its owner and watched by other nodes", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -258,7 +259,7 @@ TEST_CASE("A released claim is taken at once by its owner and watched by other n
   }
 }
 
-TEST_CASE("A returning owner takes its directory back from an adopter at once", "[claims]") {
+TEST_CASE("claim rules: a returning owner takes its directory back from an adopter at once", "[claims]") {
   claims c;
   claim_rules dead(as("a", 1), c.now);
   c.until(dead, claim_state::holding);
@@ -281,7 +282,7 @@ TEST_CASE("A returning owner takes its directory back from an adopter at once", 
   c.until(adopter, claim_state::lost);
 }
 
-TEST_CASE("Of two adopters one takes over and the other continues to watch", "[claims]") {
+TEST_CASE("claim rules: of two adopters one takes over and the other continues to watch", "[claims]") {
   claims c;
   claim_rules dead(as("a", 1), c.now);
   c.until(dead, claim_state::holding);
@@ -303,7 +304,7 @@ TEST_CASE("Of two adopters one takes over and the other continues to watch", "[c
   CHECK(c.now - begun < 2 * wait);
 }
 
-TEST_CASE("A waiting claim records the longest lease of the claims before it", "[claims]") {
+TEST_CASE("claim rules: a waiting claim records the longest lease of the claims before it", "[claims]") {
   claims c;
   auto slow = as("slow", 1);
   slow.lease = 4 * lease;
@@ -321,7 +322,7 @@ TEST_CASE("A waiting claim records the longest lease of the claims before it", "
   CHECK(c.files.at(2).first.lease == lease);
 }
 
-TEST_CASE("An unreadable claim is waited for like one with the longest lease", "[claims]") {
+TEST_CASE("claim rules: an unreadable claim is waited for like one with the longest lease", "[claims]") {
   claims c;
   claim_rules b(as("b", 2), c.now);
   const auto begun = c.now;
@@ -335,7 +336,7 @@ TEST_CASE("An unreadable claim is waited for like one with the longest lease", "
   CHECK(c.now - begun >= claim_rules::wait_of(longest_claim_lease));
 }
 
-TEST_CASE("A directory without claims is not adopted", "[claims]") {
+TEST_CASE("claim rules: a directory without claims is not adopted", "[claims]") {
   claims c;
   claim_rules b(as("b", 2, claim_kind::adopter), c.now);
   c.step(b);
@@ -343,7 +344,7 @@ TEST_CASE("A directory without claims is not adopted", "[claims]") {
   CHECK(c.files.empty());
 }
 
-TEST_CASE("A claim with the own number of another run means the claim is lost", "[claims]") {
+TEST_CASE("claim rules: a claim with the own number of another run means the claim is lost", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -354,7 +355,7 @@ TEST_CASE("A claim with the own number of another run means the claim is lost", 
   CHECK(a.state() == claim_state::lost);
 }
 
-TEST_CASE("Nodes of another cluster do not touch a directory", "[claims]") {
+TEST_CASE("claim rules: nodes of another cluster do not touch a directory", "[claims]") {
   claims c;
   auto theirs = as("a", 1);
   theirs.cluster = "theirs";
@@ -366,7 +367,7 @@ TEST_CASE("Nodes of another cluster do not touch a directory", "[claims]") {
   CHECK(c.files.size() == 1);
 }
 
-TEST_CASE("A renewal that completes after its lease has expired makes no holder", "[claims]") {
+TEST_CASE("claim rules: a renewal that completes after its lease has expired makes no holder", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.step(a);

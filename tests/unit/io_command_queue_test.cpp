@@ -18,7 +18,7 @@ outcome stop(command_queue& queue) {
 
 } // namespace
 
-TEST_CASE("commands are taken once, in order", "[io][command_queue]") {
+TEST_CASE("command queue: commands are taken once, in order", "[io][command_queue]") {
   command_queue queue;
   command_queue::commands taken;
   cancel(queue, 1);
@@ -33,7 +33,7 @@ TEST_CASE("commands are taken once, in order", "[io][command_queue]") {
   CHECK(taken.requests.empty());
 }
 
-TEST_CASE("only the first command after a sleep was announced wakes the thread", "[io][command_queue]") {
+TEST_CASE("command queue: only the first command after a sleep was announced wakes the thread", "[io][command_queue]") {
   command_queue queue;
   command_queue::commands taken;
   CHECK(cancel(queue, 1) == outcome::queued); // the thread has not begun
@@ -47,7 +47,7 @@ TEST_CASE("only the first command after a sleep was announced wakes the thread",
   CHECK(taken.cancelled_tags == std::vector<std::uint64_t>{4});
 }
 
-TEST_CASE("the queue is closed only when nothing is left to do", "[io][command_queue]") {
+TEST_CASE("command queue: the queue is closed only when nothing is left to do", "[io][command_queue]") {
   command_queue queue;
   command_queue::commands taken;
   REQUIRE(queue.take(taken, true)); // idle, but not to stop

@@ -42,7 +42,8 @@ int as_other_user(F f) {
 
 } // namespace
 
-TEST_CASE("a data directory and its lock are created for their user only, whatever the umask", "[io][data_directory]") {
+TEST_CASE("data directory: a data directory and its lock are created for their user only, whatever the umask",
+          "[io][data_directory]") {
   const no_umask open_handed;
   const scratch_directory scratch;
   const auto data = scratch / "above/data";
@@ -53,7 +54,7 @@ TEST_CASE("a data directory and its lock are created for their user only, whatev
   CHECK(check_data_directory(data));
 }
 
-TEST_CASE("a data directory has one user at a time", "[io][data_directory]") {
+TEST_CASE("data directory: a data directory has one user at a time", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   {
@@ -67,7 +68,8 @@ TEST_CASE("a data directory has one user at a time", "[io][data_directory]") {
   CHECK(lock_data_directory(data));
 }
 
-TEST_CASE("a directory that others may read is refused with the way out unless it is empty", "[io][data_directory]") {
+TEST_CASE("data directory: a directory that others may read is refused with the way out unless it is empty",
+          "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   for (const unsigned mode : {0755U, 0701U, 0775U, 0777U}) {
@@ -91,7 +93,8 @@ TEST_CASE("a directory that others may read is refused with the way out unless i
   }
 }
 
-TEST_CASE("a directory that is open to a group of this process only is made private again", "[io][data_directory]") {
+TEST_CASE("data directory: a directory that is open to a group of this process only is made private again",
+          "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   REQUIRE(::mkdir(data.c_str(), 0700) == 0);
@@ -109,7 +112,7 @@ TEST_CASE("a directory that is open to a group of this process only is made priv
   CHECK(fs::exists(data / "something"));
 }
 
-TEST_CASE("a directory that is open to another group is refused", "[io][data_directory]") {
+TEST_CASE("data directory: a directory that is open to another group is refused", "[io][data_directory]") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can give a directory to a group that it is not in");
     return;
@@ -127,7 +130,7 @@ TEST_CASE("a directory that is open to another group is refused", "[io][data_dir
   CHECK(mode_of(data) == 02770);
 }
 
-TEST_CASE("the root of a new file system counts as empty", "[io][data_directory]") {
+TEST_CASE("data directory: the root of a new file system counts as empty", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   REQUIRE(::mkdir(data.c_str(), 0700) == 0);
@@ -138,7 +141,7 @@ TEST_CASE("the root of a new file system counts as empty", "[io][data_directory]
   CHECK(mode_of(data) == 0700);
 }
 
-TEST_CASE("the lock file of an earlier version loses access for others", "[io][data_directory]") {
+TEST_CASE("data directory: the lock file of an earlier version loses access for others", "[io][data_directory]") {
   const scratch_directory scratch;
   std::ofstream(scratch / "lock") << "";
   REQUIRE(::chmod((scratch / "lock").c_str(), 0644) == 0);
@@ -146,7 +149,7 @@ TEST_CASE("the lock file of an earlier version loses access for others", "[io][d
   CHECK(mode_of(scratch / "lock") == 0600);
 }
 
-TEST_CASE("a lock file that is a link is not followed", "[io][data_directory]") {
+TEST_CASE("data directory: a lock file that is a link is not followed", "[io][data_directory]") {
   const scratch_directory scratch;
   std::ofstream(scratch / "elsewhere") << "";
   fs::create_symlink(scratch / "elsewhere", scratch / "lock");
@@ -155,7 +158,8 @@ TEST_CASE("a lock file that is a link is not followed", "[io][data_directory]") 
   CHECK(refused.error().code == errc::io_error);
 }
 
-TEST_CASE("a data directory that is a file or cannot be created is an error that names it", "[io][data_directory]") {
+TEST_CASE("data directory: a data directory that is a file or cannot be created is an error that names it",
+          "[io][data_directory]") {
   const scratch_directory scratch;
   std::ofstream(scratch / "file") << "";
   for (const auto& path : {scratch / "file", scratch / "file/data"}) {
@@ -169,7 +173,7 @@ TEST_CASE("a data directory that is a file or cannot be created is an error that
   CHECK(check_data_directory(scratch / "not/there/yet"));
 }
 
-TEST_CASE("another user can neither lock a data directory nor use it", "[io][data_directory]") {
+TEST_CASE("data directory: another user can neither lock a data directory nor use it", "[io][data_directory]") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can become another user");
     return;
@@ -189,7 +193,7 @@ TEST_CASE("another user can neither lock a data directory nor use it", "[io][dat
   CHECK(refused == 0);
 }
 
-TEST_CASE("a data directory stays locked when its lock file is removed, which is created again",
+TEST_CASE("data directory: a data directory stays locked when its lock file is removed, which is created again",
           "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
@@ -206,7 +210,7 @@ TEST_CASE("a data directory stays locked when its lock file is removed, which is
   CHECK(lock_data_directory(data).error().code == errc::busy);
 }
 
-TEST_CASE("a replaced data directory is not locked again", "[io][data_directory]") {
+TEST_CASE("data directory: a replaced data directory is not locked again", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   auto lock = lock_data_directory(data);

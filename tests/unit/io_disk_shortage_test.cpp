@@ -10,7 +10,7 @@ using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
 
-TEST_CASE("a full disk and an exhausted quota have different errors", "[io][slab_file]") {
+TEST_CASE("disk shortage: a full disk and an exhausted quota have different errors", "[io][slab_file]") {
   disk_shortage x{"'slab'", std::uint64_t{2} << 40U, ENOSPC, 53 * (std::uint64_t{1} << 30U), 0, "take a smaller one"};
   auto e = lack_of_disk(x);
   CHECK(e.code == errc::no_space);

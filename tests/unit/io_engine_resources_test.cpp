@@ -9,7 +9,7 @@ namespace io_engine_resources_test {
 using namespace troupe;
 using namespace troupe::io;
 
-TEST_CASE("files and buffers are bounded and their ids are reused", "[io][engine_resources]") {
+TEST_CASE("engine resources: files and buffers are bounded and their ids are reused", "[io][engine_resources]") {
   engine_resources resources(2, 2);
   std::array<std::byte, 64> memory{};
   CHECK(resources.add_file(-1).error().code == errc::invalid_argument);
@@ -31,7 +31,7 @@ TEST_CASE("files and buffers are bounded and their ids are reused", "[io][engine
   resources.remove_file(99);
 }
 
-TEST_CASE("a request must lie within its file and buffer", "[io][engine_resources]") {
+TEST_CASE("engine resources: a request must lie within its file and buffer", "[io][engine_resources]") {
   engine_resources resources(1, 1);
   std::array<std::byte, 64> memory{};
   REQUIRE(resources.add_file(7));
@@ -81,7 +81,7 @@ TEST_CASE("a request must lie within its file and buffer", "[io][engine_resource
   }
 }
 
-TEST_CASE("results of a transfer are evaluated", "[io][engine_resources]") {
+TEST_CASE("engine resources: results of a transfer are evaluated", "[io][engine_resources]") {
   request what{.length = 8192};
   std::uint64_t done = 0;
   std::uint32_t fruitless = 0;
@@ -133,7 +133,7 @@ TEST_CASE("results of a transfer are evaluated", "[io][engine_resources]") {
   }
 }
 
-TEST_CASE("a cancelled request is reported as cancelled unless it had failed or ended before",
+TEST_CASE("engine resources: a cancelled request is reported as cancelled unless it had failed or ended before",
           "[io][engine_resources]") {
   CHECK(final_status(errc::ok, errc::ok) == errc::ok);
   CHECK(final_status(errc::ok, errc::cancelled) == errc::ok);

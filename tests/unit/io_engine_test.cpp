@@ -104,7 +104,7 @@ constexpr std::uint64_t block = page_alignment;
 
 } // namespace
 
-TEST_CASE("pages are read back from where they were written, many at a time", "[io][engine]") {
+TEST_CASE("engine: pages are read back from where they were written, many at a time", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   const auto seed = GENERATE(1, 2, 3);
   INFO(v << ", seed " << seed);
@@ -182,7 +182,7 @@ TEST_CASE("pages are read back from where they were written, many at a time", "[
   CHECK(counters.unmatched == 0);
 }
 
-TEST_CASE("a file that ends early is reported with the bytes that were read", "[io][engine]") {
+TEST_CASE("engine: a file that ends early is reported with the bytes that were read", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   const bool direct = GENERATE(false, true);
   INFO(v << (direct ? ", direct" : ""));
@@ -214,7 +214,7 @@ TEST_CASE("a file that ends early is reported with the bytes that were read", "[
   CHECK(log.all().size() == 3);
 }
 
-TEST_CASE("system errors of a transfer are reported", "[io][engine]") {
+TEST_CASE("engine: system errors of a transfer are reported", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -247,7 +247,7 @@ TEST_CASE("system errors of a transfer are reported", "[io][engine]") {
   CHECK(no_space.system_errno == ENOSPC);
 }
 
-TEST_CASE("invalid requests complete with an error and touch nothing", "[io][engine]") {
+TEST_CASE("engine: invalid requests complete with an error and touch nothing", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -284,7 +284,7 @@ TEST_CASE("invalid requests complete with an error and touch nothing", "[io][eng
   CHECK(log.wait_for(7)[6].status == errc::invalid_argument);
 }
 
-TEST_CASE("files and buffers are added and removed", "[io][engine]") {
+TEST_CASE("engine: files and buffers are added and removed", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -308,7 +308,7 @@ TEST_CASE("files and buffers are added and removed", "[io][engine]") {
   }
 }
 
-TEST_CASE("exceeded limits of files and buffers are errors", "[io][engine]") {
+TEST_CASE("engine: exceeded limits of files and buffers are errors", "[io][engine]") {
   const bool uring = GENERATE(true, false);
   completion_log log;
   engine_options options;
@@ -325,7 +325,7 @@ TEST_CASE("exceeded limits of files and buffers are errors", "[io][engine]") {
   CHECK(io->add_buffer({}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("a request whose deadline has passed is not begun", "[io][engine]") {
+TEST_CASE("engine: a request whose deadline has passed is not begun", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -348,7 +348,7 @@ TEST_CASE("a request whose deadline has passed is not begun", "[io][engine]") {
   CHECK(found == 0);
 }
 
-TEST_CASE("after stop everything is refused at once", "[io][engine]") {
+TEST_CASE("engine: after stop everything is refused at once", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -370,7 +370,7 @@ TEST_CASE("after stop everything is refused at once", "[io][engine]") {
   CHECK(io->counters().completed == 1);
 }
 
-TEST_CASE("a completion sink may submit more requests and register memory", "[io][engine]") {
+TEST_CASE("engine: a completion sink may submit more requests and register memory", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -407,7 +407,7 @@ TEST_CASE("a completion sink may submit more requests and register memory", "[io
   CHECK(log.counts().size() == 1001);
 }
 
-TEST_CASE("an engine stops while other threads add and remove buffers", "[io][engine]") {
+TEST_CASE("engine: an engine stops while other threads add and remove buffers", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -428,7 +428,7 @@ TEST_CASE("an engine stops while other threads add and remove buffers", "[io][en
   }
 }
 
-TEST_CASE("every request ends exactly once, under concurrent submits, cancels and stops", "[io][engine]") {
+TEST_CASE("engine: every request ends exactly once, under concurrent submits, cancels and stops", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   const auto seed = GENERATE(range(1, 6));
   INFO(v << ", seed " << seed);
@@ -489,7 +489,7 @@ TEST_CASE("every request ends exactly once, under concurrent submits, cancels an
   CHECK(io->counters().completed == writers * each);
 }
 
-TEST_CASE("options out of range are refused", "[io][engine]") {
+TEST_CASE("engine: options out of range are refused", "[io][engine]") {
   completion_log log;
   engine_options options;
   SECTION("depth") {

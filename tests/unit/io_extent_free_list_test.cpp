@@ -40,7 +40,7 @@ constexpr std::optional<numa_node> any;
 
 } // namespace
 
-TEST_CASE("without a preferred NUMA node the latest returned extent is assigned first, then fresh ones in order",
+TEST_CASE("extent free list: without a preferred NUMA node the last returned extent is first, then fresh ones in order",
           "[io][shelf]") {
   auto free_list = with({0, 1, 0, 1, 0});
   CHECK(assigned(free_list, {any, any, any}) == numbers{0, 1, 2});
@@ -50,7 +50,7 @@ TEST_CASE("without a preferred NUMA node the latest returned extent is assigned 
   CHECK(free_list.take(any) == std::nullopt);
 }
 
-TEST_CASE("with a preferred NUMA node its returned extents are assigned first, then its fresh ones, then the rest",
+TEST_CASE("extent free list: a preferred NUMA node's returned extents are first, then its fresh ones, then the rest",
           "[io][shelf]") {
   auto free_list = with({0, 1, 0, 1, 0, 1});
   CHECK(assigned(free_list, {any, any, any, any}) == numbers{0, 1, 2, 3});
@@ -61,20 +61,21 @@ TEST_CASE("with a preferred NUMA node its returned extents are assigned first, t
   CHECK(assigned(free_list, {1, 1, 1}) == numbers{0, 4});
 }
 
-TEST_CASE("ranks of two NUMA nodes get extents of their own while there are any", "[io][shelf]") {
+TEST_CASE("extent free list: ranks of two NUMA nodes get extents of their own while there are any", "[io][shelf]") {
   auto free_list = with({0, 1, 0, 1, 0, 1});
   CHECK(assigned(free_list, {1, 0, 1, 0, 1, 0}) == numbers{1, 0, 3, 2, 5, 4});
 }
 
-TEST_CASE("a preferred NUMA node without extents does not prevent an assignment", "[io][shelf]") {
+TEST_CASE("extent free list: a preferred NUMA node without extents does not prevent an assignment", "[io][shelf]") {
   auto free_list = with({0, 1});
   CHECK(assigned(free_list, {7, 7, 7}) == numbers{0, 1});
   auto unknown = with({any, any});
   CHECK(assigned(unknown, {0, 1}) == numbers{0, 1});
 }
 
-TEST_CASE("a request with a preferred NUMA node waits for memory that the host is about to provide there",
-          "[io][shelf]") {
+TEST_CASE(
+    "extent free list: a request with a preferred NUMA node waits for memory that the host is about to provide there",
+    "[io][shelf]") {
   extent_free_list free_list;
   free_list.expect(0);
   free_list.expect(1);
@@ -90,7 +91,8 @@ TEST_CASE("a request with a preferred NUMA node waits for memory that the host i
   CHECK(free_list.take(1) == 0);
 }
 
-TEST_CASE("a request with a preferred NUMA node does not wait for a host without memory", "[io][shelf]") {
+TEST_CASE("extent free list: a request with a preferred NUMA node does not wait for a host without memory",
+          "[io][shelf]") {
   extent_free_list free_list;
   free_list.expect(0);
   free_list.expect(0);
@@ -107,7 +109,7 @@ TEST_CASE("a request with a preferred NUMA node does not wait for a host without
   CHECK(free_list.expected() == 2);
 }
 
-TEST_CASE("an extent counts for the NUMA node where it actually lies", "[io][shelf]") {
+TEST_CASE("extent free list: an extent counts for the NUMA node where it actually lies", "[io][shelf]") {
   extent_free_list free_list;
   free_list.expect(1);
   free_list.expect(0);

@@ -58,7 +58,7 @@ fault_engine::plan always(const fault& f) {
 
 } // namespace
 
-TEST_CASE("without a plan it reads and writes before submit returns", "[io][fault_engine]") {
+TEST_CASE("fault engine: without a plan it reads and writes before submit returns", "[io][fault_engine]") {
   fixture f;
   CHECK(f.submit(operation::write, 1).status == errc::ok);
   CHECK(f.file_at(block, block) == std::string(block, 'm'));
@@ -68,7 +68,7 @@ TEST_CASE("without a plan it reads and writes before submit returns", "[io][faul
   CHECK(f.io.counters().completed == 2);
 }
 
-TEST_CASE("a plan receives the ordinals and injects errors", "[io][fault_engine]") {
+TEST_CASE("fault engine: a plan receives the ordinals and injects errors", "[io][fault_engine]") {
   fixture f;
   f.io.set_plan([](const request&, std::uint64_t ordinal) {
     return ordinal == 1 ? fault{.status = errc::io_error, .system_errno = EIO} : fault{};
@@ -82,7 +82,7 @@ TEST_CASE("a plan receives the ordinals and injects errors", "[io][fault_engine]
   CHECK(f.submit(operation::write, 2).status == errc::ok);
 }
 
-TEST_CASE("torn, lost and misdirected writes report success", "[io][fault_engine]") {
+TEST_CASE("fault engine: torn, lost and misdirected writes report success", "[io][fault_engine]") {
   fixture f;
   SECTION("torn") {
     f.io.set_plan(always({.bytes = 512}));
@@ -102,7 +102,7 @@ TEST_CASE("torn, lost and misdirected writes report success", "[io][fault_engine
   }
 }
 
-TEST_CASE("held requests end when they are released", "[io][fault_engine]") {
+TEST_CASE("fault engine: held requests end when they are released", "[io][fault_engine]") {
   fixture f;
   f.io.set_plan(always({.held = true}));
   f.submit(operation::write, 0);
@@ -122,7 +122,7 @@ TEST_CASE("held requests end when they are released", "[io][fault_engine]") {
   CHECK(f.submit(operation::write, 3, timestamp{} + 1s).status == errc::timeout);
 }
 
-TEST_CASE("stopping the fault engine ends all requests", "[io][fault_engine]") {
+TEST_CASE("fault engine: stopping the fault engine ends all requests", "[io][fault_engine]") {
   fixture f;
   f.io.set_plan(always({.held = true}));
   f.submit(operation::write, 0);

@@ -44,7 +44,7 @@ private:
 
 } // namespace
 
-TEST_CASE("All pages of faulted-in memory are resident, even beyond the last whole step", "[io]") {
+TEST_CASE("fault in: all pages of faulted-in memory are resident, even beyond the last whole step", "[io]") {
   for (const std::size_t pages : {std::size_t{1}, std::size_t{512}, std::size_t{3 * 512 + 7}}) {
     const untouched memory(pages * page);
     REQUIRE(memory.resident_pages() == 0);
@@ -57,7 +57,7 @@ TEST_CASE("All pages of faulted-in memory are resident, even beyond the last who
   }
 }
 
-TEST_CASE("Memory of a file is allocated where any process has used it", "[io]") {
+TEST_CASE("fault in: memory of a file is allocated where any process has used it", "[io]") {
   const untouched memory(4 * page);
   CHECK_FALSE(io::is_allocated(memory.span()));
   memory.span()[0] = std::byte{1};
@@ -70,7 +70,7 @@ TEST_CASE("Memory of a file is allocated where any process has used it", "[io]")
   CHECK_FALSE(io::is_allocated({static_cast<const std::byte*>(nullptr), page}));
 }
 
-TEST_CASE("Memory that cannot be faulted in stays unchanged", "[io]") {
+TEST_CASE("fault in: memory that cannot be faulted in stays unchanged", "[io]") {
   io::fault_in({});
   const untouched memory(page, PROT_READ);
   io::fault_in(memory.span());

@@ -78,7 +78,8 @@ struct shared_disk {
 
 } // namespace
 
-TEST_CASE("pages of the slab file of another node are read into the given blocks", "[io][foreign_pages]") {
+TEST_CASE("foreign pages: pages of the slab file of another node are read into the given blocks",
+          "[io][foreign_pages]") {
   shared_disk disk(GENERATE(engine_kind::threads, engine_kind::automatic));
   std::vector<foreign_page> wanted;
   for (slot_number i = 0; i < 70; ++i) {
@@ -97,7 +98,7 @@ TEST_CASE("pages of the slab file of another node are read into the given blocks
   CHECK(disk.reader->under_way() == 0);
 }
 
-TEST_CASE("an encoded page of another node is decoded into its block", "[io][foreign_pages]") {
+TEST_CASE("foreign pages: an encoded page of another node is decoded into its block", "[io][foreign_pages]") {
   shared_disk disk;
   std::mt19937_64 random(3);
   const auto values = workload::make_values(workload::value_kind::normal, page_bytes / 2, random);
@@ -118,7 +119,7 @@ TEST_CASE("an encoded page of another node is decoded into its block", "[io][for
   CHECK(std::ranges::equal(std::span(disk.blocks).subspan(7 * page_bytes, page_bytes), values));
 }
 
-TEST_CASE("an unexpected page leaves its block unchanged", "[io][foreign_pages]") {
+TEST_CASE("foreign pages: an unexpected page leaves its block unchanged", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   disk.write(2, 5);
@@ -138,7 +139,8 @@ TEST_CASE("an unexpected page leaves its block unchanged", "[io][foreign_pages]"
     REQUIRE(disk.block_is(i, std::byte{0}));
 }
 
-TEST_CASE("a file with another identity is not read, is reported once, and is retried later", "[io][foreign_pages]") {
+TEST_CASE("foreign pages: a file with another identity is not read, is reported once, and is retried later",
+          "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   const std::vector<foreign_page> wanted{shared_disk::page(1, 0)};
@@ -168,7 +170,8 @@ TEST_CASE("a file with another identity is not read, is reported once, and is re
   CHECK(read("", disk.incarnation(), begun) == errc::unsupported);
 }
 
-TEST_CASE("a file that is truncated while it is read fails its pages and is opened again", "[io][foreign_pages]") {
+TEST_CASE("foreign pages: a file that is truncated while it is read fails its pages and is opened again",
+          "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   disk.write(60);
@@ -179,7 +182,7 @@ TEST_CASE("a file that is truncated while it is read fails its pages and is open
   CHECK(disk.pages.take_trouble().find("no sound trailer") != std::string::npos);
 }
 
-TEST_CASE("a read from a hanging file system times out", "[io][foreign_pages]") {
+TEST_CASE("foreign pages: a read from a hanging file system times out", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   CHECK(disk.read({shared_disk::page(1, 0)}) == std::vector{errc::ok});
@@ -196,7 +199,8 @@ TEST_CASE("a read from a hanging file system times out", "[io][foreign_pages]") 
   CHECK(disk.block_is(3, shared_disk::fill_of(1, 1)));
 }
 
-TEST_CASE("files that open after their request timed out are closed while others are read", "[io][foreign_pages]") {
+TEST_CASE("foreign pages: files that open after their request timed out are closed while others are read",
+          "[io][foreign_pages]") {
   shared_disk disk(GENERATE(engine_kind::threads, engine_kind::automatic));
   for (slot_number i = 0; i < 100; ++i)
     disk.write(i);
@@ -219,7 +223,7 @@ TEST_CASE("files that open after their request timed out are closed while others
   late.get();
 }
 
-TEST_CASE("several threads read through one engine", "[io][foreign_pages]") {
+TEST_CASE("foreign pages: several threads read through one engine", "[io][foreign_pages]") {
   shared_disk disk;
   for (slot_number i = 0; i < 100; ++i)
     disk.write(i);

@@ -30,7 +30,8 @@ void write_page(const slab_file& file, const page_identity& page, std::uint8_t f
 
 } // namespace
 
-TEST_CASE("pages of a slab that a node has open are read and verified by another process", "[io][foreign_slab]") {
+TEST_CASE("foreign slab: pages of a slab that a node has open are read and verified by another process",
+          "[io][foreign_slab]") {
   const scratch_directory scratch;
   const bool direct = GENERATE(true, false);
   const auto owner = slab_file::open(four_slots(scratch), direct).value();
@@ -64,7 +65,7 @@ TEST_CASE("pages of a slab that a node has open are read and verified by another
   CHECK(file.read_page(page_at(spec, 2, 2), slot.bytes()) == errc::slab_damaged);
 }
 
-TEST_CASE("another file under the same name is not taken for the named slab", "[io][foreign_slab]") {
+TEST_CASE("foreign slab: another file under the same name is not taken for the named slab", "[io][foreign_slab]") {
   const scratch_directory scratch;
   auto wanted = four_slots(scratch);
   CHECK(foreign_slab::open(wanted.path, wanted).error().code == errc::not_found);

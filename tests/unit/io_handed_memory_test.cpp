@@ -39,7 +39,8 @@ arena_name notified(arena_name name) {
 
 } // namespace
 
-TEST_CASE("memory that was passed over a socket is mapped without access to the other process", "[io][arena]") {
+TEST_CASE("handed memory: memory that was passed over a socket is mapped without access to the other process",
+          "[io][arena]") {
   const auto made = some_arena();
   REQUIRE(made->provide(0));
   const auto all = handed_memory::make();
@@ -58,7 +59,7 @@ TEST_CASE("memory that was passed over a socket is mapped without access to the 
   CHECK(finder.find(8192, name)); // each rank maps it
 }
 
-TEST_CASE("the proof selects the memory of the right node", "[io][arena]") {
+TEST_CASE("handed memory: the proof selects the memory of the right node", "[io][arena]") {
   const auto one = some_arena();
   const auto two = some_arena();
   REQUIRE(one->provide(0));
@@ -98,7 +99,7 @@ std::size_t open_files() {
 
 } // namespace
 
-TEST_CASE("passed memory outlives its connections but not the node", "[io][arena]") {
+TEST_CASE("handed memory: passed memory outlives its connections but not the node", "[io][arena]") {
   const auto made = some_arena();
   REQUIRE(made->provide(0));
   const auto all = handed_memory::make();
@@ -120,7 +121,7 @@ TEST_CASE("passed memory outlives its connections but not the node", "[io][arena
   CHECK(open_files() == before);
 }
 
-TEST_CASE("passed memory that is not the arena is refused", "[io][arena]") {
+TEST_CASE("handed memory: passed memory that is not the arena is refused", "[io][arena]") {
   const auto one = some_arena();
   const auto two = some_arena();
   const auto all = handed_memory::make();

@@ -25,7 +25,7 @@ request waiting_request(std::uint64_t tag, timestamp deadline = timestamp::max()
 
 } // namespace
 
-TEST_CASE("requests start in the order of arrival", "[io][operation_table]") {
+TEST_CASE("operation table: requests start in the order of arrival", "[io][operation_table]") {
   operation_table table;
   for (std::uint64_t tag = 0; tag < 5; ++tag)
     table.add(waiting_request(tag));
@@ -36,7 +36,7 @@ TEST_CASE("requests start in the order of arrival", "[io][operation_table]") {
   CHECK(table.start_next() == operation_table::none);
 }
 
-TEST_CASE("a handle matches only the current use of a running row", "[io][operation_table]") {
+TEST_CASE("operation table: a handle matches only the current use of a running row", "[io][operation_table]") {
   operation_table table;
   const auto i = table.add(waiting_request(1));
   CHECK(table.find_running(table.handle_of(i)) == nullptr); // it waits and is unknown to the kernel
@@ -55,7 +55,7 @@ TEST_CASE("a handle matches only the current use of a running row", "[io][operat
   CHECK(table.handle_of(i) >> 62U == 0);
 }
 
-TEST_CASE("deadlines are reported in order and only once", "[io][operation_table]") {
+TEST_CASE("operation table: deadlines are reported in order and only once", "[io][operation_table]") {
   operation_table table;
   table.add(waiting_request(30, zero + 30ms));
   table.add(waiting_request(10, zero + 10ms));
@@ -77,7 +77,7 @@ TEST_CASE("deadlines are reported in order and only once", "[io][operation_table
   CHECK(table.waiting() == 3);
 }
 
-TEST_CASE("bytes are counted while their request runs", "[io][operation_table]") {
+TEST_CASE("operation table: bytes are counted while their request runs", "[io][operation_table]") {
   constexpr auto serial = operation_table::queue_name::serial;
   operation_table table;
   for (const std::uint64_t length : {10, 20, 30})
@@ -93,7 +93,7 @@ TEST_CASE("bytes are counted while their request runs", "[io][operation_table]")
   CHECK(table.running_bytes(serial) == 20);
 }
 
-TEST_CASE("the table behaves like a simple model", "[io][operation_table]") {
+TEST_CASE("operation table: the table behaves like a simple model", "[io][operation_table]") {
   const auto seed = GENERATE(range(1, 21));
   INFO("seed " << seed);
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
@@ -157,7 +157,7 @@ TEST_CASE("the table behaves like a simple model", "[io][operation_table]") {
   }
 }
 
-TEST_CASE("queues have separate order and counts", "[io][operation_table]") {
+TEST_CASE("operation table: queues have separate order and counts", "[io][operation_table]") {
   using queue_name = operation_table::queue_name;
   operation_table table;
   const auto first = table.add(waiting_request(1), queue_name::serial);

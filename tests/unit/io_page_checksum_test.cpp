@@ -62,7 +62,7 @@ bytes of_text(std::string_view text) {
 
 } // namespace
 
-TEST_CASE("the checksum of a page matches its documentation", "[io][checksum]") {
+TEST_CASE("page checksum: the checksum of a page matches its documentation", "[io][checksum]") {
   // Numbers of a program that is not this one, made from docs/page-format.md: pages outlive builds, and a GPU's code is
   // another implementation.
   CHECK(checksum_of({}) == page_checksum{0, 0});
@@ -80,7 +80,7 @@ TEST_CASE("the checksum of a page matches its documentation", "[io][checksum]") 
   CHECK(checksum_of(bytes(1000, std::byte{0xff})) == page_checksum{0x1c443e8efe08e2d0, 0xb3ea4b0948c1b681});
 }
 
-TEST_CASE("a checksum depends on its words only, for any length and alignment", "[io][checksum]") {
+TEST_CASE("page checksum: a checksum depends on its words only, for any length and alignment", "[io][checksum]") {
   const auto memory = random_bytes(9000, 1);
   for (std::size_t n = 0; n <= 70; ++n)
     for (std::size_t shift = 0; shift < 17; ++shift)
@@ -93,7 +93,7 @@ TEST_CASE("a checksum depends on its words only, for any length and alignment", 
     CHECK(checksum_of(std::span(memory).subspan(3, n), n) == sum_of_words(std::span(memory).subspan(3, n), n));
 }
 
-TEST_CASE("a copy with its checksum is exact, for any length and alignment", "[io][checksum]") {
+TEST_CASE("page checksum: a copy with its checksum is exact, for any length and alignment", "[io][checksum]") {
   const auto memory = random_bytes(300000, 2);
   bytes copied(300200);
   const auto check = [&](std::size_t n, std::size_t from, std::size_t to, std::uint64_t first) {
@@ -116,7 +116,7 @@ TEST_CASE("a copy with its checksum is exact, for any length and alignment", "[i
       check(n, to / 2, to, n);
 }
 
-TEST_CASE("bytes after the last one do not count", "[io][checksum]") {
+TEST_CASE("page checksum: bytes after the last one do not count", "[io][checksum]") {
   auto memory = random_bytes(200, 2);
   for (std::size_t n = 0; n <= 70; ++n) {
     const auto before = checksum_of(std::span(memory).first(n));
@@ -126,7 +126,7 @@ TEST_CASE("bytes after the last one do not count", "[io][checksum]") {
   }
 }
 
-TEST_CASE("checksums of parts combine to that of the whole page, in any order", "[io][checksum]") {
+TEST_CASE("page checksum: checksums of parts combine to that of the whole page, in any order", "[io][checksum]") {
   const auto seed = GENERATE(range(1U, 20U));
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -156,7 +156,7 @@ TEST_CASE("checksums of parts combine to that of the whole page, in any order", 
   CHECK(single == sum);
 }
 
-TEST_CASE("every single bit of a page changes both sums of its checksum", "[io][checksum]") {
+TEST_CASE("page checksum: every single bit of a page changes both sums of its checksum", "[io][checksum]") {
   for (auto [name, page] : contents(4099)) {
     INFO(name);
     const auto sound = checksum_of(page);
@@ -177,7 +177,7 @@ TEST_CASE("every single bit of a page changes both sums of its checksum", "[io][
   }
 }
 
-TEST_CASE("swapped words change the checksum", "[io][checksum]") {
+TEST_CASE("page checksum: swapped words change the checksum", "[io][checksum]") {
   auto page = random_bytes(4096, 8);
   const auto sound = checksum_of(page);
   const auto count = page.size() / checksum_word_bytes;
@@ -206,7 +206,7 @@ TEST_CASE("swapped words change the checksum", "[io][checksum]") {
   CHECK(checksum_of(page) == sound);
 }
 
-TEST_CASE("typical storage corruption changes the checksum", "[io][checksum]") {
+TEST_CASE("page checksum: typical storage corruption changes the checksum", "[io][checksum]") {
   constexpr std::size_t sector = 512;
   constexpr std::size_t block = 4096;
   for (const auto& [name, page] : contents(16 * block)) {
@@ -252,7 +252,7 @@ TEST_CASE("typical storage corruption changes the checksum", "[io][checksum]") {
   }
 }
 
-TEST_CASE("words and pieces at another position have another checksum", "[io][checksum]") {
+TEST_CASE("page checksum: words and pieces at another position have another checksum", "[io][checksum]") {
   // Also of zeroes: a page of them cannot be taken for one of another length or place.
   const bytes zeroes(64);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> seen;

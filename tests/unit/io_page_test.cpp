@@ -45,7 +45,7 @@ bool all_zero(std::span<const std::byte> bytes) {
 
 } // namespace
 
-TEST_CASE("a slot is a header and the payload in whole blocks", "[io][page]") {
+TEST_CASE("page: a slot is a header and the payload in whole blocks", "[io][page]") {
   CHECK(slot_bytes(0) == 4096);
   CHECK(slot_bytes(1) == 8192);
   CHECK(slot_bytes(4096) == 8192);
@@ -53,7 +53,7 @@ TEST_CASE("a slot is a header and the payload in whole blocks", "[io][page]") {
   CHECK(slot_bytes(65536) == 69632);
 }
 
-TEST_CASE("a sealed page is recognized", "[io][page]") {
+TEST_CASE("page: a sealed page is recognized", "[io][page]") {
   const auto payload_bytes = GENERATE(std::uint64_t{0}, 1, 4095, 4096, 4097, 65536, 100'001);
   const auto identity = some_identity(payload_bytes);
   const auto slot = sealed_page(identity, 1);
@@ -61,7 +61,7 @@ TEST_CASE("a sealed page is recognized", "[io][page]") {
   CHECK(identity_of(slot) == identity);
 }
 
-TEST_CASE("sealing overwrites everything the buffer held before", "[io][page]") {
+TEST_CASE("page: sealing overwrites everything the buffer held before", "[io][page]") {
   const auto identity = some_identity(5000);
   const auto slot = sealed_page(identity, 2);
   const auto bytes = std::span(slot);
@@ -69,7 +69,7 @@ TEST_CASE("sealing overwrites everything the buffer held before", "[io][page]") 
   CHECK(all_zero(bytes.subspan(page_header_bytes + 5000)));
 }
 
-TEST_CASE("the header has the documented layout", "[io][page]") {
+TEST_CASE("page: the header has the documented layout", "[io][page]") {
   std::vector<std::byte> slot(slot_bytes(100), std::byte{0xab});
   seal_page(slot, some_identity(100));
   CHECK(std::memcmp(slot.data(), "TRPPAGE1", 8) == 0);
@@ -93,7 +93,7 @@ TEST_CASE("the header has the documented layout", "[io][page]") {
   CHECK(load<std::uint64_t>(slot, 4088) == 0x36dd4eca1b69445f);
 }
 
-TEST_CASE("any changed bit of the header is detected", "[io][page]") {
+TEST_CASE("page: any changed bit of the header is detected", "[io][page]") {
   const auto identity = some_identity(600);
   auto slot = sealed_page(identity, 3);
   for (std::size_t i = 0; i < page_header_bytes; ++i)
@@ -107,7 +107,7 @@ TEST_CASE("any changed bit of the header is detected", "[io][page]") {
   CHECK(verify_page(slot, identity) == errc::ok);
 }
 
-TEST_CASE("any changed byte of the payload is detected", "[io][page]") {
+TEST_CASE("page: any changed byte of the payload is detected", "[io][page]") {
   const auto identity = some_identity(70'001);
   auto slot = sealed_page(identity, 4);
   std::mt19937_64 random(5);
@@ -123,7 +123,7 @@ TEST_CASE("any changed byte of the payload is detected", "[io][page]") {
   CHECK(verify_page(slot, identity) == errc::ok);
 }
 
-TEST_CASE("a valid page of another identity is refused as a mismatch", "[io][page]") {
+TEST_CASE("page: a valid page of another identity is refused as a mismatch", "[io][page]") {
   const auto written = some_identity(8192);
   const auto slot = sealed_page(written, 6);
   for (const auto& change : test::identity_changes) {
@@ -139,7 +139,7 @@ TEST_CASE("a valid page of another identity is refused as a mismatch", "[io][pag
   CHECK(expected_payload(slot, written));
 }
 
-TEST_CASE("a page of another format version is refused", "[io][page]") {
+TEST_CASE("page: a page of another format version is refused", "[io][page]") {
   const auto identity = some_identity(512);
   auto slot = sealed_page(identity, 7);
   slot[8] = GENERATE(std::byte{1}, std::byte{3});
@@ -150,7 +150,7 @@ TEST_CASE("a page of another format version is refused", "[io][page]") {
   CHECK(expected_payload(slot, identity).error() == errc::identity_mismatch);
 }
 
-TEST_CASE("a page can be sealed and checked with a known payload checksum", "[io][page]") {
+TEST_CASE("page: a page can be sealed and checked with a known payload checksum", "[io][page]") {
   const auto identity = some_identity(5000);
   const auto sealed = sealed_page(identity, 12);
   const auto payload = std::span(sealed).subspan(page_header_bytes, 5000);
@@ -187,7 +187,7 @@ void set_and_hash(std::span<std::byte> slot, std::size_t offset, std::uint64_t v
 
 } // namespace
 
-TEST_CASE("an encoded page is recognized by its stored bytes", "[io][page]") {
+TEST_CASE("page: an encoded page is recognized by its stored bytes", "[io][page]") {
   const auto identity = some_identity(20'000);
   const auto stored = GENERATE(std::uint64_t{1}, 8191, 8192, 8193, 15'360);
   auto slot = encoded_page(identity, stored);
@@ -220,7 +220,8 @@ TEST_CASE("an encoded page is recognized by its stored bytes", "[io][page]") {
   CHECK(verify_page(std::span(slot).first(page_header_bytes + stored - 1), identity) == errc::corrupt);
 }
 
-TEST_CASE("a page whose encoding is unknown, or contradicts its version, is refused as a mismatch", "[io][page]") {
+TEST_CASE("page: a page whose encoding is unknown, or contradicts its version, is refused as a mismatch",
+          "[io][page]") {
   const auto identity = some_identity(20'000);
   auto slot = encoded_page(identity, 15'000);
   SECTION("another encoding") {
@@ -241,7 +242,7 @@ TEST_CASE("a page whose encoding is unknown, or contradicts its version, is refu
   CHECK(used_bytes(slot) == page_header_bytes);
 }
 
-TEST_CASE("stored bytes that do not lie in the slot are corrupt", "[io][page]") {
+TEST_CASE("page: stored bytes that do not lie in the slot are corrupt", "[io][page]") {
   const auto identity = some_identity(20'000);
   auto slot = encoded_page(identity, 15'000);
   const auto stored = GENERATE(std::uint64_t{20'481}, ~std::uint64_t{0}, ~std::uint64_t{4095});
@@ -251,7 +252,7 @@ TEST_CASE("stored bytes that do not lie in the slot are corrupt", "[io][page]") 
   CHECK(used_bytes(slot) == page_header_bytes);
 }
 
-TEST_CASE("nothing but the header of a slot without a valid one is used", "[io][page]") {
+TEST_CASE("page: nothing but the header of a slot without a valid one is used", "[io][page]") {
   CHECK(used_bytes(std::vector<std::byte>(8192)) == page_header_bytes);
   CHECK(used_bytes(sealed_page(some_identity(9000), 4)) == slot_bytes(9000));
   CHECK(sizes_of(sealed_page(some_identity(9000), 4)) == payload_sizes{9000, 9000});
@@ -261,7 +262,7 @@ TEST_CASE("nothing but the header of a slot without a valid one is used", "[io][
   CHECK(sizes_of(slot) == payload_sizes{});
 }
 
-TEST_CASE("a mismatched header yields no checksum but the reason", "[io][page]") {
+TEST_CASE("page: a mismatched header yields no checksum but the reason", "[io][page]") {
   const auto identity = some_identity(5000);
   auto slot = sealed_page(identity, 13);
   auto other = identity;
@@ -276,7 +277,7 @@ TEST_CASE("a mismatched header yields no checksum but the reason", "[io][page]")
   CHECK(expected_payload(slot, identity).error() == errc::corrupt);
 }
 
-TEST_CASE("a mix of two pages is never accepted as either", "[io][page]") {
+TEST_CASE("page: a mix of two pages is never accepted as either", "[io][page]") {
   // An overwrite that was cut short by a crash, at any sector, from either end; the older page is that of the same
   // key at an earlier generation, or of another key.
   auto older = some_identity(16'000);
@@ -303,7 +304,7 @@ TEST_CASE("a mix of two pages is never accepted as either", "[io][page]") {
   }
 }
 
-TEST_CASE("a slot without a page is corrupt", "[io][page]") {
+TEST_CASE("page: a slot without a page is corrupt", "[io][page]") {
   const auto identity = some_identity(10'000);
   SECTION("zero") {
     CHECK(verify_page(std::vector<std::byte>(slot_bytes(10'000)), identity) == errc::corrupt);
@@ -332,7 +333,7 @@ TEST_CASE("a slot without a page is corrupt", "[io][page]") {
   }
 }
 
-TEST_CASE("slots of encoded pages are smaller, or there are none", "[io][page]") {
+TEST_CASE("page: slots of encoded pages are smaller, or there are none", "[io][page]") {
   CHECK(encoded_slot_bytes(2 * 1048576) == 1'613'824);
   CHECK(encoded_slot_bytes(65536) == 57344);
   // The same number of blocks, an odd number of bytes, and nothing.
@@ -340,7 +341,7 @@ TEST_CASE("slots of encoded pages are smaller, or there are none", "[io][page]")
   CHECK(encoded_slot_bytes(without) == 0);
 }
 
-TEST_CASE("a page of which the end is missing is cut off, and nothing else is", "[io][page]") {
+TEST_CASE("page: a page of which the end is missing is cut off, and nothing else is", "[io][page]") {
   const auto identity = some_identity(20'000);
   const auto encoded = encoded_page(identity, 9'000);
   const auto raw = sealed_page(identity, 4);

@@ -30,7 +30,7 @@ void make(const slab_spec& spec) {
 
 } // namespace
 
-TEST_CASE("the slab of a renamed namespace is found by its identity", "[io]") {
+TEST_CASE("renamed slab: the slab of a renamed namespace is found by its identity", "[io]") {
   const scratch_directory scratch;
   const auto wanted = slab_of(scratch, "chat");
   CHECK_FALSE(find_renamed_slab(wanted));
@@ -40,7 +40,7 @@ TEST_CASE("the slab of a renamed namespace is found by its identity", "[io]") {
   CHECK(find_renamed_slab(wanted) == old.path);
 }
 
-TEST_CASE("a slab of another identity is not taken for that of a renamed namespace", "[io]") {
+TEST_CASE("renamed slab: a slab of another identity is not taken for that of a renamed namespace", "[io]") {
   const scratch_directory scratch;
   const auto wanted = slab_of(scratch, "chat");
   auto other = slab_of(scratch, "demo");
@@ -63,7 +63,7 @@ TEST_CASE("a slab of another identity is not taken for that of a renamed namespa
   CHECK_FALSE(find_renamed_slab(wanted));
 }
 
-TEST_CASE("no file is renamed where the match is ambiguous or the slab is in use", "[io]") {
+TEST_CASE("renamed slab: no file is renamed where the match is ambiguous or the slab is in use", "[io]") {
   const scratch_directory scratch;
   const auto wanted = slab_of(scratch, "chat");
   const auto old = slab_of(scratch, "demo");

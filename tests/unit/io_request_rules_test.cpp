@@ -57,7 +57,7 @@ struct fixture {
 
 } // namespace
 
-TEST_CASE("an invalid request is completed and takes no row", "[io][request_rules]") {
+TEST_CASE("request rules: an invalid request is completed and takes no row", "[io][request_rules]") {
   fixture f;
   auto what = f.one(1);
   what.length += 1;
@@ -69,7 +69,7 @@ TEST_CASE("an invalid request is completed and takes no row", "[io][request_rule
   CHECK(f.ended().status == errc::shutting_down);
 }
 
-TEST_CASE("a waiting request ends at once, whatever ends it", "[io][request_rules]") {
+TEST_CASE("request rules: a waiting request ends at once, whatever ends it", "[io][request_rules]") {
   fixture f;
   const std::uint64_t tags[] = {1, 77};
   f.waiting(1);
@@ -86,7 +86,8 @@ TEST_CASE("a waiting request ends at once, whatever ends it", "[io][request_rule
   CHECK(f.rules.is_idle());
 }
 
-TEST_CASE("a running request keeps its row until its outcome, and the first reason", "[io][request_rules]") {
+TEST_CASE("request rules: a running request keeps its row until its outcome, and the first reason",
+          "[io][request_rules]") {
   fixture f;
   const std::uint64_t tag = 1;
   const auto i = f.running(tag, zero + 1s);
@@ -103,7 +104,7 @@ TEST_CASE("a running request keeps its row until its outcome, and the first reas
   CHECK(f.rules.is_idle());
 }
 
-TEST_CASE("a request is continued until all bytes have moved", "[io][request_rules]") {
+TEST_CASE("request rules: a request is continued until all bytes have moved", "[io][request_rules]") {
   fixture f;
   const auto i = f.running(1);
   CHECK(f.rules.advance(i, 100));
@@ -113,7 +114,7 @@ TEST_CASE("a request is continued until all bytes have moved", "[io][request_rul
   CHECK(f.ended().status == errc::ok);
 }
 
-TEST_CASE("the rest of a cancelled request is not transferred", "[io][request_rules]") {
+TEST_CASE("request rules: the rest of a cancelled request is not transferred", "[io][request_rules]") {
   fixture f;
   const std::uint64_t tag = 1;
   const auto i = f.running(tag);
@@ -122,7 +123,7 @@ TEST_CASE("the rest of a cancelled request is not transferred", "[io][request_ru
   CHECK(f.ended().status == errc::cancelled);
 }
 
-TEST_CASE("an error of the system ends a request with its number", "[io][request_rules]") {
+TEST_CASE("request rules: an error of the system ends a request with its number", "[io][request_rules]") {
   fixture f;
   CHECK_FALSE(f.rules.advance(f.running(1), -ENOSPC));
   const auto out = f.ended();

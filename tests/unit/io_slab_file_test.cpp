@@ -43,7 +43,7 @@ error refusal(const slab_spec& spec) {
 
 } // namespace
 
-TEST_CASE("a new slab has its size, its disk space and its trailer", "[io][slab_file]") {
+TEST_CASE("slab file: a new slab has its size, its disk space and its trailer", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "deep" / "er" / "rank-2.slab");
   const auto direct = GENERATE(true, false);
@@ -69,7 +69,7 @@ TEST_CASE("a new slab has its size, its disk space and its trailer", "[io][slab_
   CHECK(found->slots == 10);
 }
 
-TEST_CASE("an existing slab is opened as it is", "[io][slab_file]") {
+TEST_CASE("slab file: an existing slab is opened as it is", "[io][slab_file]") {
   scratch_directory scratch;
   auto spec = some_spec(scratch / "slab");
   {
@@ -85,7 +85,7 @@ TEST_CASE("an existing slab is opened as it is", "[io][slab_file]") {
   CHECK(contents(spec.path) == before);
 }
 
-TEST_CASE("a slab keeps its incarnation, and a new one has another", "[io][slab_file]") {
+TEST_CASE("slab file: a slab keeps its incarnation, and a new one has another", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "slab");
   const auto incarnation = [&] { return slab_file::open(spec).value().spec().incarnation; };
@@ -104,7 +104,7 @@ TEST_CASE("a slab keeps its incarnation, and a new one has another", "[io][slab_
   CHECK(incarnation() == 0);
 }
 
-TEST_CASE("a slab of another shape is refused and left unchanged", "[io][slab_file]") {
+TEST_CASE("slab file: a slab of another shape is refused and left unchanged", "[io][slab_file]") {
   scratch_directory scratch;
   const auto written = some_spec(scratch / "slab");
   REQUIRE(slab_file::open(written).has_value());
@@ -136,7 +136,7 @@ TEST_CASE("a slab of another shape is refused and left unchanged", "[io][slab_fi
   CHECK(contents(written.path) == before);
 }
 
-TEST_CASE("a damaged slab is refused and left unchanged", "[io][slab_file]") {
+TEST_CASE("slab file: a damaged slab is refused and left unchanged", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "slab");
   REQUIRE(slab_file::open(spec).has_value());
@@ -174,7 +174,7 @@ TEST_CASE("a damaged slab is refused and left unchanged", "[io][slab_file]") {
   CHECK(contents(spec.path) == before);
 }
 
-TEST_CASE("a path that is not a regular file is refused", "[io][slab_file]") {
+TEST_CASE("slab file: a path that is not a regular file is refused", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "slab");
   SECTION("a directory") {
@@ -188,7 +188,7 @@ TEST_CASE("a path that is not a regular file is refused", "[io][slab_file]") {
   CHECK(missing(e.text, {spec.path.string()}) == "");
 }
 
-TEST_CASE("an invalid shape is refused", "[io][slab_file]") {
+TEST_CASE("slab file: an invalid shape is refused", "[io][slab_file]") {
   scratch_directory scratch;
   auto spec = some_spec(scratch / "slab");
   SECTION("no slots") {
@@ -207,7 +207,7 @@ TEST_CASE("an invalid shape is refused", "[io][slab_file]") {
   CHECK(fs::is_empty(scratch.path()));
 }
 
-TEST_CASE("every byte of the trailer is checked", "[io][slab_file]") {
+TEST_CASE("slab file: every byte of the trailer is checked", "[io][slab_file]") {
   auto block = make_slab_trailer(some_spec("x"));
   REQUIRE(read_slab_trailer(block).has_value());
   for (std::size_t i = 0; i < block.size(); ++i) {
@@ -221,7 +221,7 @@ TEST_CASE("every byte of the trailer is checked", "[io][slab_file]") {
   CHECK(read_slab_trailer(make_slab_trailer(spec))->namespace_name == std::string(255, 'n'));
 }
 
-TEST_CASE("a second writer is locked out until the first releases the lock", "[io][slab_file]") {
+TEST_CASE("slab file: a second writer is locked out until the first releases the lock", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "slab");
   auto first = slab_file::open(spec);
@@ -249,7 +249,7 @@ TEST_CASE("a second writer is locked out until the first releases the lock", "[i
   CHECK(slab_file::open(spec).has_value());
 }
 
-TEST_CASE("the lock of a killed process is released", "[io][slab_file]") {
+TEST_CASE("slab file: the lock of a killed process is released", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "slab");
   auto ready = make_pipe();
@@ -272,7 +272,7 @@ TEST_CASE("the lock of a killed process is released", "[io][slab_file]") {
   CHECK(slab_file::open(spec).has_value());
 }
 
-TEST_CASE("one of several concurrent creators wins and the others get an error", "[io][slab_file]") {
+TEST_CASE("slab file: one of several concurrent creators wins and the others get an error", "[io][slab_file]") {
   constexpr int creators = 4;
   for (int round = 0; round < 50; ++round) {
     scratch_directory scratch;
@@ -302,7 +302,7 @@ TEST_CASE("one of several concurrent creators wins and the others get an error",
   }
 }
 
-TEST_CASE("leftovers of a crashed creator are removed", "[io][slab_file]") {
+TEST_CASE("slab file: leftovers of a crashed creator are removed", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "slab");
   std::ofstream(spec.path.string() + ".new") << std::string(1'000'000, 'x');
@@ -314,7 +314,7 @@ TEST_CASE("leftovers of a crashed creator are removed", "[io][slab_file]") {
   CHECK(contents(spec.path).find(std::string(32, 'x')) == std::string::npos);
 }
 
-TEST_CASE("damage while in use is detected and named", "[io][slab_file]") {
+TEST_CASE("slab file: damage while in use is detected and named", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "slab");
   auto slab = slab_file::open(spec);
@@ -339,7 +339,7 @@ TEST_CASE("damage while in use is detected and named", "[io][slab_file]") {
   CHECK(slab->health() == errc::slab_damaged);
 }
 
-TEST_CASE("a full disk is an error with numbers and leaves no file", "[io][slab_file]") {
+TEST_CASE("slab file: a full disk is an error with numbers and leaves no file", "[io][slab_file]") {
   scratch_directory scratch;
   if (::mount("troupe-test", scratch.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
     WARN("not run: mounting a small file system needs root");
@@ -356,7 +356,7 @@ TEST_CASE("a full disk is an error with numbers and leaves no file", "[io][slab_
   CHECK(::umount(scratch.path().c_str()) == 0);
 }
 
-TEST_CASE("a file size limit is an error and leaves no file", "[io][slab_file]") {
+TEST_CASE("slab file: a file size limit is an error and leaves no file", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = some_spec(scratch / "slab");
   rlimit before{};

@@ -71,7 +71,7 @@ void write_page(slab_file& slab, std::uint64_t slot, const std::string& text) {
 
 } // namespace
 
-TEST_CASE("a growing slab has disk space for its first slots, and then for more", "[io][slab_file]") {
+TEST_CASE("slab growth: a growing slab has disk space for its first slots, and then for more", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = growing_spec(scratch / "slab");
   const auto direct = GENERATE(true, false);
@@ -107,7 +107,8 @@ TEST_CASE("a growing slab has disk space for its first slots, and then for more"
   CHECK(slab->growth()->slots() == 101);
 }
 
-TEST_CASE("a slab whose growth was not recorded keeps its old size, now and after a reopen", "[io][slab_file]") {
+TEST_CASE("slab growth: a slab whose growth was not recorded keeps its old size, now and after a reopen",
+          "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = growing_spec(scratch / "slab");
   {
@@ -131,7 +132,7 @@ TEST_CASE("a slab whose growth was not recorded keeps its old size, now and afte
   CHECK(slab_file::open(spec).value().growth()->slots() == 20);
 }
 
-TEST_CASE("a growing slab may begin without any slot", "[io][slab_file]") {
+TEST_CASE("slab growth: a growing slab may begin without any slot", "[io][slab_file]") {
   scratch_directory scratch;
   auto slab = slab_file::open(growing_spec(scratch / "slab", 0));
   REQUIRE(slab.has_value());
@@ -141,7 +142,7 @@ TEST_CASE("a growing slab may begin without any slot", "[io][slab_file]") {
   CHECK(slab_file::open(growing_spec(scratch / "too much", 1001)).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("a growing slab and a fixed one are not confused", "[io][slab_file]") {
+TEST_CASE("slab growth: a growing slab and a fixed one are not confused", "[io][slab_file]") {
   scratch_directory scratch;
   auto grows = growing_spec(scratch / "grows");
   REQUIRE(slab_file::open(grows).has_value());
@@ -159,7 +160,7 @@ TEST_CASE("a growing slab and a fixed one are not confused", "[io][slab_file]") 
   CHECK(slab_file::open(grows).error().code == errc::identity_mismatch);
 }
 
-TEST_CASE("a slab that crashed at any moment of its growth opens", "[io][slab_file]") {
+TEST_CASE("slab growth: a slab that crashed at any moment of its growth opens", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = growing_spec(scratch / "slab");
   incarnation_number incarnation = 0;
@@ -226,7 +227,7 @@ TEST_CASE("a slab that crashed at any moment of its growth opens", "[io][slab_fi
   }
 }
 
-TEST_CASE("a slab that was killed while growing has its old size or its new one", "[io][slab_file]") {
+TEST_CASE("slab growth: a slab that was killed while growing has its old size or its new one", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = growing_spec(scratch / "slab");
   REQUIRE(slab_file::open(spec).has_value());
@@ -263,7 +264,7 @@ TEST_CASE("a slab that was killed while growing has its old size or its new one"
   }
 }
 
-TEST_CASE("a slab keeps its size where there is no space", "[io][slab_file]") {
+TEST_CASE("slab growth: a slab keeps its size where there is no space", "[io][slab_file]") {
   scratch_directory scratch;
   auto spec = growing_spec(scratch / "slab");
   // More than any disk of a test has.
@@ -293,7 +294,7 @@ TEST_CASE("a slab keeps its size where there is no space", "[io][slab_file]") {
   }
 }
 
-TEST_CASE("a slab grows in worthwhile steps as far as there is space", "[io][slab_file]") {
+TEST_CASE("slab growth: a slab grows in worthwhile steps as far as there is space", "[io][slab_file]") {
   constexpr std::uint64_t plenty = std::uint64_t{1} << 40U;
   constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
   CHECK(next_slots(0, 1000, 1, mebibyte, plenty) == 64);

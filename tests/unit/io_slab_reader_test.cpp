@@ -20,7 +20,7 @@ slab_spec eight_slots(const scratch_directory& scratch) {
 
 } // namespace
 
-TEST_CASE("a slab that is not in use can be read and stays unchanged", "[io]") {
+TEST_CASE("slab reader: a slab that is not in use can be read and stays unchanged", "[io]") {
   const scratch_directory scratch;
   const auto spec = eight_slots(scratch);
   test::aligned_buffer page(spec.slot_bytes);
@@ -49,7 +49,7 @@ TEST_CASE("a slab that is not in use can be read and stays unchanged", "[io]") {
   CHECK(slab_file::open(spec, false));
 }
 
-TEST_CASE("a slab that is in use and a file that is not a slab are refused", "[io]") {
+TEST_CASE("slab reader: a slab that is in use and a file that is not a slab are refused", "[io]") {
   const scratch_directory scratch;
   const auto spec = eight_slots(scratch);
   CHECK(slab_reader::open(spec.path).error().code == errc::not_found);
@@ -63,7 +63,7 @@ TEST_CASE("a slab that is in use and a file that is not a slab are refused", "[i
   CHECK(slab_reader::open(spec.path).error().code == errc::slab_damaged);
 }
 
-TEST_CASE("of a growing slab the slots with disk space can be read", "[io]") {
+TEST_CASE("slab reader: of a growing slab the slots with disk space can be read", "[io]") {
   const scratch_directory scratch;
   auto spec = eight_slots(scratch);
   spec.grows = true;

@@ -53,7 +53,8 @@ struct store_with_faults {
 
 } // namespace
 
-TEST_CASE("A slab store moves each page between its slot and memory, for any generation", "[io][slab_store]") {
+TEST_CASE("slab store: a slab store moves each page between its slot and memory, for any generation",
+          "[io][slab_store]") {
   store_with_faults w;
   std::ranges::fill(w.page(0), std::byte{0x11});
   std::ranges::fill(w.page(1), std::byte{0x22});
@@ -76,7 +77,7 @@ TEST_CASE("A slab store moves each page between its slot and memory, for any gen
   }
 }
 
-TEST_CASE("A slab store forwards engine completions by tag and ends with its engine", "[io][slab_store]") {
+TEST_CASE("slab store: a slab store forwards engine completions by tag and ends with its engine", "[io][slab_store]") {
   store_with_faults w;
   w.engine->set_plan([](const request&, std::uint64_t n) {
     fault out;
@@ -94,7 +95,7 @@ TEST_CASE("A slab store forwards engine completions by tag and ends with its eng
   CHECK(w.log.wait_for_tag(72).status == errc::shutting_down);
 }
 
-TEST_CASE("A slab store reports its traits and the loss of its file", "[io][slab_store]") {
+TEST_CASE("slab store: a slab store reports its traits and the loss of its file", "[io][slab_store]") {
   store_with_faults w;
   const auto& traits = w.store->traits();
   CHECK(traits.slots == slots);
@@ -111,7 +112,7 @@ TEST_CASE("A slab store reports its traits and the loss of its file", "[io][slab
   CHECK(missing(gone.error().text, {"slab", "deleted"}).empty());
 }
 
-TEST_CASE("Opening a slab that is in use waits up to the given time", "[io][slab_store]") {
+TEST_CASE("slab store: opening a slab that is in use waits up to the given time", "[io][slab_store]") {
   const scratch_directory scratch;
   completion_log log;
   slab_store_options options;

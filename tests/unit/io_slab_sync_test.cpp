@@ -96,7 +96,7 @@ extern "C" int renameat2(int from_directory, const char* from, int to_directory,
   return static_cast<int>(::syscall(SYS_renameat2, from_directory, from, to_directory, to, flags));
 }
 
-TEST_CASE("a new slab is renamed to its name after it is fully synced", "[io][slab_file]") {
+TEST_CASE("slab sync: a new slab is renamed to its name after it is fully synced", "[io][slab_file]") {
   scratch_directory scratch;
   const slab_spec spec{.path = scratch / "deeper" / "rank-1.slab",
                        .ns = {0xaaaa, 0xbbbb},

@@ -76,10 +76,10 @@ TEST_CASE("tcp memory: without a free descriptor the listener does not spin, and
   REQUIRE(memory);
   const auto place = io::tcp::memory_place::parse((*memory)->name());
   REQUIRE(place);
-  sockaddr_in door{};
-  door.sin_family = AF_INET;
-  door.sin_port = htons(place->where.port);
-  door.sin_addr.s_addr = htonl(loopback.ipv4());
+  sockaddr_in listening{};
+  listening.sin_family = AF_INET;
+  listening.sin_port = htons(place->where.port);
+  listening.sin_addr.s_addr = htonl(loopback.ipv4());
   const unique_descriptor waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(waiting);
   // The thread names itself.
@@ -87,7 +87,7 @@ TEST_CASE("tcp memory: without a free descriptor the listener does not spin, and
   const auto before = ticks_of_exposed_memory();
   {
     const no_descriptors none;
-    REQUIRE(::connect(waiting.get(), reinterpret_cast<const sockaddr*>(&door), sizeof door) == 0);
+    REQUIRE(::connect(waiting.get(), reinterpret_cast<const sockaddr*>(&listening), sizeof listening) == 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   }
   // A tick is 10 ms; in circles it would be up to 150 of them.

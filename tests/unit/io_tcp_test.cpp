@@ -108,19 +108,19 @@ struct false_client {
   false_client() {
     auto made = io::tcp::listen_on(loopback);
     REQUIRE(made);
-    door = std::move(*made);
-    name.address = io::tcp::memory_place{door.where, false, 1}.bytes();
+    listening = std::move(*made);
+    name.address = io::tcp::memory_place{listening.where, false, 1}.bytes();
     name.key.assign(io::tcp::token_bytes, 7);
     name.bytes = 1U << 30U;
   }
   io::tcp::tcp_stream accept() const {
-    pollfd what{door.descriptor.get(), POLLIN, 0};
+    pollfd what{listening.descriptor.get(), POLLIN, 0};
     REQUIRE(::poll(&what, 1, 30000) == 1);
-    return io::tcp::tcp_stream::accept(door.descriptor.get());
+    return io::tcp::tcp_stream::accept(listening.descriptor.get());
   }
   raw_end answer() const { return raw_end(accept()); }
 
-  io::tcp::listener door;
+  io::tcp::listener listening;
   io::remote_memory_name name;
 };
 
@@ -375,7 +375,7 @@ TEST_CASE("tcp memory: encrypted data is unreadable in transit, and a change end
   false_client between;
   auto name = memory->name();
   auto place = place_of(name);
-  place.where = between.door.where;
+  place.where = between.listening.where;
   name.address = place.bytes();
   const auto secret = byte_pattern(512U << 10U, 77);
   remote_end_of far(new_mover(), name);
@@ -432,9 +432,9 @@ TEST_CASE("tcp memory: a certificate instead of the key is refused", "[tcp]") {
   const auto from = between.accept();
 
   // A relay that does not know the key claims to use a certificate.
-  const http::identity anybody("anybody");
+  const http::identity unknown("unknown");
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context{SSL_CTX_new(TLS_server_method()), SSL_CTX_free};
-  REQUIRE(anybody.use_in(*context));
+  REQUIRE(unknown.use_in(*context));
   const std::unique_ptr<SSL, void (*)(SSL*)> with{SSL_new(context.get()), SSL_free};
   REQUIRE(SSL_set_fd(with.get(), from.descriptor()) == 1);
   const auto wait = [&] {

@@ -67,7 +67,7 @@ struct gate {
 
 } // namespace
 
-TEST_CASE("the pool continues short and interrupted transfers", "[io][thread_pool]") {
+TEST_CASE("thread pool engine: the pool continues short and interrupted transfers", "[io][thread_pool]") {
   std::atomic<int> call{0};
   std::vector<std::pair<std::uint64_t, std::uint64_t>> asked; // offset and length
   fixture f(1, [&](operation, int, std::byte* data, std::uint64_t length, std::uint64_t offset) -> std::int64_t {
@@ -97,7 +97,7 @@ TEST_CASE("the pool continues short and interrupted transfers", "[io][thread_poo
   CHECK(f.io->counters().continued == 3);
 }
 
-TEST_CASE("a transfer without progress fails", "[io][thread_pool]") {
+TEST_CASE("thread pool engine: a transfer without progress fails", "[io][thread_pool]") {
   std::atomic<std::uint32_t> calls{0};
   fixture f(1, [&](operation, int, std::byte*, std::uint64_t, std::uint64_t) -> std::int64_t {
     ++calls;
@@ -110,7 +110,7 @@ TEST_CASE("a transfer without progress fails", "[io][thread_pool]") {
   CHECK(calls == 1000);
 }
 
-TEST_CASE("waiting requests time out while every thread hangs", "[io][thread_pool]") {
+TEST_CASE("thread pool engine: waiting requests time out while every thread hangs", "[io][thread_pool]") {
   gate g;
   fixture f(2, g.transfer());
   f.submit(f.read(0));
@@ -129,7 +129,7 @@ TEST_CASE("waiting requests time out while every thread hangs", "[io][thread_poo
   CHECK(g.calls == 2); // the others never reached the disk
 }
 
-TEST_CASE("a running request keeps its memory past its deadline", "[io][thread_pool]") {
+TEST_CASE("thread pool engine: a running request keeps its memory past its deadline", "[io][thread_pool]") {
   gate g;
   fixture f(1, g.transfer());
   // Long enough for the thread to have begun it.
@@ -144,7 +144,7 @@ TEST_CASE("a running request keeps its memory past its deadline", "[io][thread_p
   CHECK(f.log.wait_for_tag(0).status == errc::timeout);
 }
 
-TEST_CASE("a running request that is cancelled reports its real result", "[io][thread_pool]") {
+TEST_CASE("thread pool engine: a running request that is cancelled reports its real result", "[io][thread_pool]") {
   gate g;
   fixture f(1, g.transfer());
   f.submit(f.read(0));
@@ -155,7 +155,7 @@ TEST_CASE("a running request that is cancelled reports its real result", "[io][t
   CHECK(f.log.wait_for_tag(0).status == errc::ok);
 }
 
-TEST_CASE("a cancelled transfer is not continued", "[io][thread_pool]") {
+TEST_CASE("thread pool engine: a cancelled transfer is not continued", "[io][thread_pool]") {
   std::counting_semaphore<> begun{0};
   std::counting_semaphore<> permits{0};
   std::atomic<int> calls{0};
@@ -173,7 +173,7 @@ TEST_CASE("a cancelled transfer is not continued", "[io][thread_pool]") {
   CHECK(calls == 1);
 }
 
-TEST_CASE("stop waits for running requests and cancels waiting ones", "[io][thread_pool]") {
+TEST_CASE("thread pool engine: stop waits for running requests and cancels waiting ones", "[io][thread_pool]") {
   gate g;
   fixture f(2, g.transfer());
   for (std::uint64_t tag = 0; tag < 10; ++tag)

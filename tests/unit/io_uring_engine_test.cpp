@@ -102,7 +102,7 @@ bool forbid_uring(int code) {
 
 } // namespace
 
-TEST_CASE("a short transfer continues with the rest", "[io][uring]") {
+TEST_CASE("uring engine: a short transfer continues with the rest", "[io][uring]") {
   fixture f(GENERATE(false, true) ? engine_options{} : unregistered());
   if (!f.usable())
     return;
@@ -117,7 +117,7 @@ TEST_CASE("a short transfer continues with the rest", "[io][uring]") {
   CHECK(f.io->counters().unmatched == 0);
 }
 
-TEST_CASE("the count of continued transfers counts short ones", "[io][uring]") {
+TEST_CASE("uring engine: the count of continued transfers counts short ones", "[io][uring]") {
   fixture f;
   if (!f.usable())
     return;
@@ -131,7 +131,7 @@ TEST_CASE("the count of continued transfers counts short ones", "[io][uring]") {
   CHECK(std::memcmp(f.memory.data(), "abcd", 4) == 0);
 }
 
-TEST_CASE("a deadline ends a request in the kernel, and its buffer is then free", "[io][uring]") {
+TEST_CASE("uring engine: a deadline ends a request in the kernel, and its buffer is then free", "[io][uring]") {
   fixture f(GENERATE(false, true) ? engine_options{} : unregistered());
   if (!f.usable())
     return;
@@ -151,7 +151,7 @@ TEST_CASE("a deadline ends a request in the kernel, and its buffer is then free"
   CHECK(f.untouched());
 }
 
-TEST_CASE("a deadline in the middle of a transfer ends it", "[io][uring]") {
+TEST_CASE("uring engine: a deadline in the middle of a transfer ends it", "[io][uring]") {
   fixture f;
   if (!f.usable())
     return;
@@ -160,7 +160,7 @@ TEST_CASE("a deadline in the middle of a transfer ends it", "[io][uring]") {
   CHECK(f.log.wait_for_tag(0).status == errc::timeout);
 }
 
-TEST_CASE("deadlines of many requests expire in any order", "[io][uring]") {
+TEST_CASE("uring engine: deadlines of many requests expire in any order", "[io][uring]") {
   const auto seed = GENERATE(1, 2, 3);
   INFO("seed " << seed);
   fixture f(with_depth(8)); // most wait inside the engine
@@ -179,7 +179,7 @@ TEST_CASE("deadlines of many requests expire in any order", "[io][uring]") {
   CHECK(f.untouched());
 }
 
-TEST_CASE("a request that waits behind a hanging one keeps its deadline", "[io][uring]") {
+TEST_CASE("uring engine: a request that waits behind a hanging one keeps its deadline", "[io][uring]") {
   fixture f(with_depth(1));
   if (!f.usable())
     return;
@@ -194,7 +194,7 @@ TEST_CASE("a request that waits behind a hanging one keeps its deadline", "[io][
   CHECK(f.log.wait_for_tag(0).status == errc::ok);
 }
 
-TEST_CASE("cancelling an unknown or ended request does nothing", "[io][uring]") {
+TEST_CASE("uring engine: cancelling an unknown or ended request does nothing", "[io][uring]") {
   fixture f;
   if (!f.usable())
     return;
@@ -210,7 +210,7 @@ TEST_CASE("cancelling an unknown or ended request does nothing", "[io][uring]") 
   CHECK(f.log.all().size() == 2);
 }
 
-TEST_CASE("stop ends running and waiting requests", "[io][uring]") {
+TEST_CASE("uring engine: stop ends running and waiting requests", "[io][uring]") {
   fixture f(with_depth(4));
   if (!f.usable())
     return;
@@ -229,7 +229,7 @@ TEST_CASE("stop ends running and waiting requests", "[io][uring]") {
   CHECK(f.untouched());
 }
 
-TEST_CASE("a stopped engine holds neither files nor locks", "[io][uring]") {
+TEST_CASE("uring engine: a stopped engine holds neither files nor locks", "[io][uring]") {
   fixture f;
   if (!f.usable())
     return;
@@ -242,7 +242,7 @@ TEST_CASE("a stopped engine holds neither files nor locks", "[io][uring]") {
   std::signal(SIGPIPE, handler);
 }
 
-TEST_CASE("a removed file is closed by the kernel", "[io][uring]") {
+TEST_CASE("uring engine: a removed file is closed by the kernel", "[io][uring]") {
   fixture f;
   if (!f.usable())
     return;
@@ -253,7 +253,7 @@ TEST_CASE("a removed file is closed by the kernel", "[io][uring]") {
   std::signal(SIGPIPE, handler);
 }
 
-TEST_CASE("memory that may not be locked is used without registration, with one warning", "[io][uring]") {
+TEST_CASE("uring engine: memory that may not be locked is used without registration, with one warning", "[io][uring]") {
   const auto captured = std::make_shared<std::ostringstream>();
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*captured);
   const auto logger = log::get("io");
@@ -296,7 +296,7 @@ TEST_CASE("memory that may not be locked is used without registration, with one 
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
 }
 
-TEST_CASE("without io_uring a thread pool is used", "[io][engine]") {
+TEST_CASE("uring engine: without io_uring a thread pool is used", "[io][engine]") {
   const int code = GENERATE(ENOSYS, EPERM);
   bool forbidden = false;
   std::string uring_error;

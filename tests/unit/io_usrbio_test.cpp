@@ -308,7 +308,7 @@ TEST_CASE("usrbio: rings and names are removed with the engine", "[io][usrbio]")
   };
   CHECK(count() == 3 + 2 + 1);
   // Other users cannot open memory that the daemon trusts.
-  // Either its name is gone, or it is the owner's alone. Tests beside this one have memory of the same kind.
+  // Either its name was removed, or it is the owner's alone. Tests beside this one have memory of the same kind.
   std::size_t seen = 0;
   for (const auto& x : std::filesystem::directory_iterator(iovs))
     if (const auto memory = std::filesystem::read_symlink(x); memory.filename().string().starts_with("hf3fs-iov-")) {

@@ -205,7 +205,7 @@ TEST_CASE("admission: a drain drops unasked pages and pages that are saved late"
   CHECK(w.state.stats().unasked_pages == 0);
 }
 
-TEST_CASE("admission: pages that were read from the slab are not given up", "[io_worker_state]") {
+TEST_CASE("admission: pages that were read from the slab are not dropped", "[io_worker_state]") {
   worker w(second_hit());
   w.save({w.page(0)});
   w.load(w.page(0));

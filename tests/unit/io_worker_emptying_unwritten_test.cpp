@@ -73,7 +73,7 @@ struct full_worker : worker {
 
 } // namespace
 
-TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the first ones are given up",
+TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the first ones are dropped",
           "[io_worker_state]") {
   worker w(second_hit(), 2);
   w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
@@ -127,7 +127,7 @@ TEST_CASE("emptying: a page whose commit may be in flight moves, and is evictabl
   CHECK(w.dropped == std::vector{w.page(2), w.page(1), w.page(0), w.page(4)});
 }
 
-TEST_CASE("emptying: pages without room elsewhere wait for their commits and are then given up", "[io_worker_state]") {
+TEST_CASE("emptying: pages without room elsewhere wait for their commits and are then dropped", "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
   w.save({w.page(0), w.page(1), w.page(2), w.page(3)});
   w.save({w.page(4), w.page(5), w.page(6), w.page(7)});
@@ -143,7 +143,7 @@ TEST_CASE("emptying: pages without room elsewhere wait for their commits and are
   CHECK(has_left(w));
   CHECK(w.dropped.size() == 4);
   CHECK(in_memory(w) == slots{4, 5, 6, 7});
-  // They are reported only as given up, and nothing is written for them.
+  // They are reported only as dropped, and nothing is written for them.
   CHECK(w.damaged.empty());
   CHECK(w.checks.empty());
   CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::not_found});

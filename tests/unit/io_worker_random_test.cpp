@@ -365,19 +365,19 @@ private:
   }
 
   void flush() {
-    borrow();
+    request_extents();
     // The slots of the listed pages are released.
     for (auto gone = state_.take_dropped(); !gone.empty(); gone = state_.take_dropped()) {
       for (const auto& page : gone)
         if (auto& slot = pages_[page.where.slot];
             slot.where == page.where && (slot.is == status::reserved || slot.is == status::stored))
           start_fence(page.where.slot);
-      borrow();
+      request_extents();
     }
     hand_on();
   }
 
-  void borrow() {
+  void request_extents() {
     while (state_.wants_extent()) {
       if (arena_free_.empty() || draw(3) == 0) {
         state_.no_extent(draw(3) == 0, now_);

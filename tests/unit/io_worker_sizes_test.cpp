@@ -109,7 +109,7 @@ TEST_CASE("frames of two sizes: a page that needs a whole frame gets one where e
   save(w, pages(0, 4), frame_size::encoded);
   save(w, pages(4, 8), frame_size::encoded);
   REQUIRE(w.state.stats().encoded_extents == 1);
-  // An encoded page is given up by the allocator, which does not free a whole frame.
+  // An encoded page is evicted by the allocator, which does not free a whole frame.
   w.fence({{11, 1}});
   const auto reply = w.reply(place(w, pages(12, 1), frame_size::whole));
   CHECK(worker::codes_of(reply) == codes{errc::ok});
@@ -132,7 +132,7 @@ TEST_CASE("frames of two sizes: a request that has all whole frames is answered 
   const auto more = w.state.place(1, request_of({worker::page(0, 2)}, frame_size::whole), w.now);
   REQUIRE(more);
   w.flush();
-  // Not before its time is over: the other request may end.
+  // Not before its time has passed: the other request may end.
   CHECK_FALSE(w.answered(*more));
   w.fill(w.reply(id).pin, codes(4, errc::cancelled));
   CHECK(w.answered(*more));

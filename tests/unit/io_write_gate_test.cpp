@@ -44,8 +44,9 @@ store::write_batch one_page(std::uint64_t n) {
 
 } // namespace
 
-TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written while the write gate is closed",
-          "[claims]") {
+TEST_CASE(
+    "write gate: neither an epoch nor a slab file nor recorded lookups are written while the write gate is closed",
+    "[claims]") {
   scratch_directory directory;
   const auto gate = std::make_shared<write_gate>();
   io::slab_spec spec{.path = directory / "a.slab", .ns = {1, 2}, .namespace_name = "a", .rank = 0};
@@ -88,7 +89,7 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
   CHECK(contents(directory.path()) == after);
 }
 
-TEST_CASE("No engine writes while the write gate is closed, and all read", "[claims][engine]") {
+TEST_CASE("write gate: no engine writes while the write gate is closed, and all read", "[claims][engine]") {
   for (const auto kind : {io::engine_kind::threads, io::engine_kind::automatic}) {
     scratch_directory directory;
     const auto file = make_file(directory / "slab", 1U << 16U);
@@ -136,7 +137,7 @@ TEST_CASE("No engine writes while the write gate is closed, and all read", "[cla
   }
 }
 
-TEST_CASE("A store with a closed write gate changes nothing on disk, even at shutdown", "[claims][store]") {
+TEST_CASE("write gate: a store with a closed write gate changes nothing on disk, even at shutdown", "[claims][store]") {
   scratch_directory directory;
   auto options = options_for(directory / "index", store::durability::strict);
   const auto gate = std::make_shared<write_gate>();
@@ -163,7 +164,8 @@ TEST_CASE("A store with a closed write gate changes nothing on disk, even at shu
   CHECK(contents(directory / "index") == before);
 }
 
-TEST_CASE("Batches that were committed while the write gate was closed are written once it opens", "[claims][store]") {
+TEST_CASE("write gate: batches that were committed while the write gate was closed are written once it opens",
+          "[claims][store]") {
   scratch_directory directory;
   auto options = options_for(directory / "index", store::durability::strict);
   const auto gate = std::make_shared<write_gate>();

@@ -50,7 +50,7 @@ public:
     ++searches_;
     REQUIRE(name.size() == 1);
     if (!all_.at(name[0]))
-      return fail(errc::unreachable, "the node is gone");
+      return fail(errc::unreachable, "the node has ended");
     return std::shared_ptr<io::shared_memory>(all_.at(name[0]));
   }
 

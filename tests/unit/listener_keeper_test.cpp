@@ -34,7 +34,7 @@ struct kept {
 
 } // namespace
 
-TEST_CASE("A removed socket is created again, once, with a warning", "[listener_keeper]") {
+TEST_CASE("listener keeper: a removed socket is created again, once, with a warning", "[listener_keeper]") {
   kept x;
   CHECK(x.keeper.look().empty());
   x.socket.there = false;
@@ -48,7 +48,7 @@ TEST_CASE("A removed socket is created again, once, with a warning", "[listener_
   CHECK(x.keeper.look().empty());
 }
 
-TEST_CASE("While a socket cannot be created the node reports it, retries, and reports the recovery",
+TEST_CASE("listener keeper: while a socket cannot be created the node reports it, retries, and reports the recovery",
           "[listener_keeper]") {
   kept x;
   x.socket.there = x.lock.there = false;

@@ -53,7 +53,8 @@ bool has(const std::string& text, std::string_view part) {
 
 } // namespace
 
-TEST_CASE("protocols are distinguished by their first bytes, as soon as these suffice", "[listeners]") {
+TEST_CASE("listeners first bytes: protocols are distinguished by their first bytes, as soon as these suffice",
+          "[listeners]") {
   CHECK_FALSE(spoken_by(""));
   CHECK(spoken_by(std::string_view("\0\0\0", 3)) == spoken::actors);
   CHECK_FALSE(spoken_by("\x16"));
@@ -68,7 +69,7 @@ TEST_CASE("protocols are distinguished by their first bytes, as soon as these su
   CHECK(spoken_by("220 mail") == spoken::other);
 }
 
-TEST_CASE("what answers at an address is named, and TLS at one end only", "[listeners]") {
+TEST_CASE("listeners first bytes: what answers at an address is named, and TLS at one end only", "[listeners]") {
   const auto said = [](std::string_view text, bool encrypted) {
     const connection x;
     x.answers(text);
@@ -87,7 +88,7 @@ TEST_CASE("what answers at an address is named, and TLS at one end only", "[list
   }
 }
 
-TEST_CASE("the check takes no bytes, and distinguishes an end from silence", "[listeners]") {
+TEST_CASE("listeners first bytes: the check takes no bytes, and distinguishes an end from silence", "[listeners]") {
   connection x;
   CHECK(check_first_bytes(x.here.get(), false, milliseconds(1)));
   const std::string_view actors("\0\0\0\0", 4);
@@ -124,7 +125,8 @@ TEST_CASE("the wait for the first bytes of a listener can be cancelled", "[liste
   }
 }
 
-TEST_CASE("a listener that sends nothing by itself is tried once more, and its answer names it", "[listeners]") {
+TEST_CASE("listeners first bytes: a listener that sends nothing by itself is tried once more, and its answer names it",
+          "[listeners]") {
   auto listening = bound_socket::open("actors", "127.0.0.1", 0);
   REQUIRE(listening);
   REQUIRE(listening->listen());

@@ -54,7 +54,7 @@ frame_gate gate_after_handshake() {
 
 } // namespace
 
-TEST_CASE("before its handshake a peer can send nothing else", "[doors]") {
+TEST_CASE("listeners gate: before its handshake a peer can send nothing else", "[listeners]") {
   for (unsigned operation = 0; operation < 256; ++operation) {
     auto gate = new_gate();
     const bool handshake = operation == 1;
@@ -65,7 +65,7 @@ TEST_CASE("before its handshake a peer can send nothing else", "[doors]") {
   }
 }
 
-TEST_CASE("a length beyond the limit is refused before and after the handshake", "[doors]") {
+TEST_CASE("listeners gate: a length beyond the limit is refused before and after the handshake", "[listeners]") {
   auto gate = new_gate();
   CHECK(gate.header(header(1, 0xffffffff)) == verdict::refuse);
   CHECK(gate.payload_bytes() == 0);
@@ -78,15 +78,15 @@ TEST_CASE("a length beyond the limit is refused before and after the handshake",
   }
 }
 
-TEST_CASE("a peer keeps its name", "[doors]") {
+TEST_CASE("listeners gate: a peer keeps its name", "[listeners]") {
   auto gate = gate_after_handshake();
   CHECK(gate.identity() == me);
-  CHECK(sent(gate, 1, me) == verdict::pass); // CAF greets twice
+  CHECK(sent(gate, 1, me) == verdict::pass); // CAF sends its handshake twice
   CHECK(sent(gate, 1, other_node) == verdict::refuse);
   CHECK(gate.identity() == me);
 }
 
-TEST_CASE("only messages that clients send pass", "[doors]") {
+TEST_CASE("listeners gate: only messages that clients send pass", "[listeners]") {
   auto gate = gate_after_handshake();
   CHECK(sent(gate, 2, known_kind + "and its contents") == verdict::pass);
   CHECK(sent(gate, 2, known_kind) == verdict::pass);
@@ -98,7 +98,8 @@ TEST_CASE("only messages that clients send pass", "[doors]") {
   CHECK(sent(gate, 2, known_kind) == verdict::pass); // the connection continues
 }
 
-TEST_CASE("a peer can neither claim the identity of another node nor route through this one", "[doors]") {
+TEST_CASE("listeners gate: a peer can neither claim the identity of another node nor route through this one",
+          "[listeners]") {
   auto gate = gate_after_handshake();
   for (const auto news : {std::uint8_t{4}, std::uint8_t{5}}) {
     CHECK(sent(gate, news, me + "whom") == verdict::pass);
@@ -109,7 +110,7 @@ TEST_CASE("a peer can neither claim the identity of another node nor route throu
   CHECK(sent(gate, 3, me + me + known_kind) == verdict::refuse);
 }
 
-TEST_CASE("an inconsistent header is refused", "[doors]") {
+TEST_CASE("listeners gate: an inconsistent header is refused", "[listeners]") {
   auto gate = gate_after_handshake();
   CHECK(gate.header(bytes(31)) == verdict::refuse);
   CHECK(gate.header(bytes{}) == verdict::refuse);
@@ -123,7 +124,7 @@ TEST_CASE("an inconsistent header is refused", "[doors]") {
   CHECK(gate.payload(as_bytes(known_kind + "x")) == verdict::refuse);
 }
 
-TEST_CASE("garbage does not pass the gate", "[doors]") {
+TEST_CASE("listeners gate: garbage does not pass the gate", "[listeners]") {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     auto gate = round % 2 == 0 ? new_gate() : gate_after_handshake();
@@ -150,7 +151,7 @@ const timestamp start{};
 
 } // namespace
 
-TEST_CASE("the number of connections is bounded until one ends", "[doors]") {
+TEST_CASE("listeners gate: the number of connections is bounded until one ends", "[listeners]") {
   connection_limits limits(2, second, "node");
   CHECK(limits.come(1, start));
   CHECK(limits.come(2, start));
@@ -162,7 +163,7 @@ TEST_CASE("the number of connections is bounded until one ends", "[doors]") {
   CHECK(limits.size() == 2);
 }
 
-TEST_CASE("a connection without a handshake in time is reported late", "[doors]") {
+TEST_CASE("listeners gate: a connection without a handshake in time is reported late", "[listeners]") {
   connection_limits limits(9, second, "node");
   CHECK(limits.come(1, start));
   CHECK(limits.come(2, start + second / 2));
@@ -178,7 +179,7 @@ TEST_CASE("a connection without a handshake in time is reported late", "[doors]"
   CHECK(limits.late(start + 100 * second).empty());
 }
 
-TEST_CASE("two connections have different names and neither has the name of the node", "[doors]") {
+TEST_CASE("listeners gate: two connections have different names and neither has the name of the node", "[listeners]") {
   connection_limits limits(9, second, "node");
   for (const connection_limits::connection_id x : {1, 2, 3})
     CHECK(limits.come(x, start));

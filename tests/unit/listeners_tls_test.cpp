@@ -87,7 +87,7 @@ struct two_sides {
 
 } // namespace
 
-TEST_CASE("a client leaves the first bytes of an answer in the socket, where they say what answers",
+TEST_CASE("listeners tls: a client leaves the first bytes of an answer in the socket, where they say what answers",
           "[listeners][tls]") {
   const identity ours("ours");
   const credentials files(identity("engine", ours), ours);
@@ -108,8 +108,8 @@ TEST_CASE("a client leaves the first bytes of an answer in the socket, where the
   CHECK(checked.error().text.find("an SSH server answers there") != std::string::npos);
 }
 
-TEST_CASE("both sides with certificates of one authority can send, even before the handshake has ended",
-          "[doors][tls]") {
+TEST_CASE("listeners tls: both sides with certificates of one authority can send, even before the handshake has ended",
+          "[listeners][tls]") {
   const identity ours("ours");
   const credentials node(identity("node", ours), ours);
   const credentials engine(identity("engine", ours), ours);
@@ -121,7 +121,7 @@ TEST_CASE("both sides with certificates of one authority can send, even before t
   CHECK(x.exchange("", std::string(3000, 'x')));
 }
 
-TEST_CASE("a side with a certificate of another authority is refused", "[doors][tls]") {
+TEST_CASE("listeners tls: a side with a certificate of another authority is refused", "[listeners][tls]") {
   const identity ours("ours");
   const identity theirs("theirs");
   const credentials node(identity("node", ours), ours);
@@ -134,7 +134,7 @@ TEST_CASE("a side with a certificate of another authority is refused", "[doors][
   CHECK_FALSE(x.exchange("welcome", "hello"));
 }
 
-TEST_CASE("data that is not TLS fails at once", "[doors][tls]") {
+TEST_CASE("listeners tls: data that is not TLS fails at once", "[listeners][tls]") {
   const identity ours("ours");
   const credentials node(identity("node", ours), ours);
   two_sides x(node.files, node.files);
@@ -146,7 +146,7 @@ TEST_CASE("data that is not TLS fails at once", "[doors][tls]") {
   CHECK(said == outcome::failed);
 }
 
-TEST_CASE("files that are not certificates are named in the error", "[doors][tls]") {
+TEST_CASE("listeners tls: files that are not certificates are named in the error", "[listeners][tls]") {
   const identity ours("ours");
   const identity other("other");
   const credentials good(identity("node", ours), ours);

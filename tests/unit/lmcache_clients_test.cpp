@@ -8,7 +8,7 @@ using namespace troupe::lmcache;
 using protocol::version;
 using protocol::version_set;
 
-TEST_CASE("A client has the versions that fit all of its messages", "[lmcache]") {
+TEST_CASE("lmcache clients: a client has the versions that fit all of its messages", "[lmcache]") {
   client_list list;
   list.connected(1, {0, 1000});
   const auto versions = [&] { return protocol::to_string(list.find(1)->versions); };
@@ -30,7 +30,7 @@ TEST_CASE("A client has the versions that fit all of its messages", "[lmcache]")
   CHECK(to_string(*x) == "client 1 (user 1000, LMCache 0.5.7)");
 }
 
-TEST_CASE("Clients are listed while they are connected", "[lmcache]") {
+TEST_CASE("lmcache clients: clients are listed while they are connected", "[lmcache]") {
   client_list list;
   for (client_number i = 1; i <= 20; ++i)
     list.connected(i, {0, 0});

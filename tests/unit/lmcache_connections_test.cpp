@@ -16,7 +16,8 @@ namespace lmcache_connections_test {
 using namespace troupe;
 using namespace troupe::lmcache;
 
-TEST_CASE("A message belongs to the connection that sent it, even if its descriptor was reused", "[lmcache]") {
+TEST_CASE("lmcache connections: a message belongs to the connection that sent it, even if its descriptor was reused",
+          "[lmcache]") {
   connection_table table;
   CHECK_FALSE(table.begun(5));
   const auto first = table.now();
@@ -49,7 +50,7 @@ TEST_CASE("A message belongs to the connection that sent it, even if its descrip
   CHECK(table.ended(5) == second);
 }
 
-TEST_CASE("Only root and the user of the node may connect", "[lmcache]") {
+TEST_CASE("lmcache connections: only root and the user of the node may connect", "[lmcache]") {
   const auto user = ::geteuid();
   CHECK(may_connect({.inode = 1, .user = 0}));
   CHECK(may_connect({.inode = 1, .user = user}));
@@ -57,7 +58,7 @@ TEST_CASE("Only root and the user of the node may connect", "[lmcache]") {
   CHECK_FALSE(may_connect({.inode = 1, .user = user == 65534 ? 65533 : uid_t{65534}}));
 }
 
-TEST_CASE("A connection without a message ends without a client number", "[lmcache]") {
+TEST_CASE("lmcache connections: a connection without a message ends without a client number", "[lmcache]") {
   connection_table table;
   CHECK_FALSE(table.begun(5));
   CHECK_FALSE(table.ended(5));
@@ -65,7 +66,8 @@ TEST_CASE("A connection without a message ends without a client number", "[lmcac
   CHECK(table.clients() == 0);
 }
 
-TEST_CASE("A descriptor has one connection: the next one on it ends the previous one", "[lmcache]") {
+TEST_CASE("lmcache connections: a descriptor has one connection: the next one on it ends the previous one",
+          "[lmcache]") {
   connection_table table;
   CHECK_FALSE(table.begun(5));
   const auto first = table.now();
@@ -75,7 +77,8 @@ TEST_CASE("A descriptor has one connection: the next one on it ends the previous
   CHECK(table.clients() == 0);
 }
 
-TEST_CASE("A socket that its process has closed has no owner and does not count as root", "[lmcache]") {
+TEST_CASE("lmcache connections: a socket that its process has closed has no owner and does not count as root",
+          "[lmcache]") {
   const unique_descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -97,7 +100,7 @@ TEST_CASE("A socket that its process has closed has no owner and does not count 
   CHECK_FALSE(find_peer(here.get()));
 }
 
-TEST_CASE("A connection is identified by its descriptor and its start time", "[lmcache]") {
+TEST_CASE("lmcache connections: a connection is identified by its descriptor and its start time", "[lmcache]") {
   connection_table table;
   CHECK_FALSE(table.begun(5));
   const auto first = table.now();
@@ -111,7 +114,7 @@ TEST_CASE("A connection is identified by its descriptor and its start time", "[l
   CHECK(table.find_begun(5, first) == nullptr);
 }
 
-TEST_CASE("An endless message counts as flooding, and many complete ones do not", "[lmcache]") {
+TEST_CASE("lmcache connections: an endless message counts as flooding, and many complete ones do not", "[lmcache]") {
   connection x;
   constexpr std::uint64_t most = 100;
   CHECK_FALSE(connection_table::is_flooding(x, 90, most));
@@ -126,7 +129,7 @@ TEST_CASE("An endless message counts as flooding, and many complete ones do not"
   CHECK_FALSE(connection_table::is_flooding(x, 0, most));
 }
 
-TEST_CASE("IPv4 addresses that a client has mapped into IPv6 are found", "[lmcache]") {
+TEST_CASE("lmcache connections: IPv4 addresses that a client has mapped into IPv6 are found", "[lmcache]") {
   const unique_descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -152,7 +155,7 @@ TEST_CASE("IPv4 addresses that a client has mapped into IPv6 are found", "[lmcac
   CHECK(process_with(*peer) == ::getpid());
 }
 
-TEST_CASE("A held socket stays the same whichever side closes the descriptor", "[lmcache]") {
+TEST_CASE("lmcache connections: a held socket stays the same whichever side closes the descriptor", "[lmcache]") {
   std::array<int, 2> pair{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
   unique_descriptor mine(pair[0]);

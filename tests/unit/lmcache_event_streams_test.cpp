@@ -52,7 +52,7 @@ using numbers = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("A subscription names instance, model, cursor and the size of a batch", "[lmcache]") {
+TEST_CASE("lmcache event streams: a subscription names instance, model, cursor and the size of a batch", "[lmcache]") {
   const auto x = read_subscription({-7, "a/model", 12, 1024});
   REQUIRE(x);
   CHECK_FALSE(x->malformed);
@@ -73,7 +73,7 @@ TEST_CASE("A subscription names instance, model, cursor and the size of a batch"
     CHECK(read_subscription(wrong)->malformed);
 }
 
-TEST_CASE("A client confirms and cancels by frames that are no MessagePack", "[lmcache]") {
+TEST_CASE("lmcache event streams: a client confirms and cancels by frames that are no MessagePack", "[lmcache]") {
   const auto control = [](const std::string& what) { return read_message(views_of({"\x05", "", what}), chunk); };
   CHECK(control("ack")->events.control == protocol::stream_control::confirm);
   CHECK(control("ack")->number == "\x05");
@@ -82,7 +82,7 @@ TEST_CASE("A client confirms and cancels by frames that are no MessagePack", "[l
   CHECK_FALSE(control(""));
 }
 
-TEST_CASE("A batch is what LMCache's clients decode", "[lmcache]") {
+TEST_CASE("lmcache event streams: a batch is what LMCache's clients decode", "[lmcache]") {
   const std::vector<std::uint32_t> tokens{1, 70000, 3};
   const std::vector<protocol::cache_event> events{{7, true, "a/model", 0x0102030405060708, std::uint64_t{5}, tokens},
                                                   {8, true, "a/model", 9, {}, tokens},
@@ -107,7 +107,8 @@ TEST_CASE("A batch is what LMCache's clients decode", "[lmcache]") {
   CHECK(json::from_msgpack(protocol::answer_events({false, 0, 0, false}, {}))["enabled"] == false);
 }
 
-TEST_CASE("Tokens of stored chunks are kept where events need them, without a salt", "[lmcache]") {
+TEST_CASE("lmcache event streams: tokens of stored chunks are kept where events need them, without a salt",
+          "[lmcache]") {
   const auto read_store = [](const std::string& salt, bool keeps, const char* what = "commit_store") {
     const json key{
         {"model_name", "m"},  {"world_size", 1}, {"worker_id", 0},    {"token_ids", {1, 2, 3, 4, 5, 6, 7, 8, 9}},
@@ -124,7 +125,7 @@ TEST_CASE("Tokens of stored chunks are kept where events need them, without a sa
   CHECK(read_store("", true, "prepare_retrieve").empty());
 }
 
-TEST_CASE("A subscriber gets the next batch when it has confirmed the last one", "[lmcache]") {
+TEST_CASE("lmcache event streams: a subscriber gets the next batch when it has confirmed the last one", "[lmcache]") {
   event_streams all;
   REQUIRE(all.open(subscription(1, 10, "a")));
   REQUIRE(all.open(subscription(2, 10, "a")));
@@ -147,7 +148,7 @@ TEST_CASE("A subscriber gets the next batch when it has confirmed the last one",
   CHECK(all.size() == 0);
 }
 
-TEST_CASE("Subscriptions are limited for each client and in all", "[lmcache]") {
+TEST_CASE("lmcache event streams: subscriptions are limited for each client and in all", "[lmcache]") {
   event_streams all({.streams_max = 3, .per_client_max = 2});
   CHECK(all.open(subscription(1, 1, "a")));
   CHECK(all.open(subscription(1, 2, "b")));

@@ -77,7 +77,7 @@ const std::vector<std::uint64_t> split_strides{5120, 512, 32, 8, 1};
 
 } // namespace
 
-TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") {
+TEST_CASE("lmcache handles: runs of a block are derived from the axes of a tensor", "[lmcache]") {
   SECTION("planes outside, tokens in front of heads") {
     const auto x = opened(registration({shared_handle(metadata(split_sizes, split_strides)),
                                         shared_handle(metadata(split_sizes, split_strides, 10240))}));
@@ -145,7 +145,7 @@ TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") 
   }
 }
 
-TEST_CASE("Memory of a GPU is named in two ways", "[lmcache]") {
+TEST_CASE("lmcache handles: memory of a GPU is named in two ways", "[lmcache]") {
   const auto meta = metadata(split_sizes, split_strides);
   json raw{{"type", "cuda_raw"},          {"version", 1},         {"metadata", meta},
            {"ipc_handle", binary_of(64)}, {"alloc_offset", 4096}, {"nbytes", 1U << 20U}};
@@ -177,7 +177,7 @@ TEST_CASE("Memory of a GPU is named in two ways", "[lmcache]") {
   CHECK(why_not(registration({storage_handle(meta, nullptr)})).find("0 bytes") != std::string::npos);
 }
 
-TEST_CASE("Invalid memory descriptions are refused", "[lmcache]") {
+TEST_CASE("lmcache handles: invalid memory descriptions are refused", "[lmcache]") {
   const auto good = metadata(split_sizes, split_strides);
   const auto with = [&](const std::function<void(json&)>& change) {
     auto handle = shared_handle(good);
@@ -235,7 +235,7 @@ TEST_CASE("Invalid memory descriptions are refused", "[lmcache]") {
   CHECK(read(1, {})->malformed);
 }
 
-TEST_CASE("Blocks, an event and the tokens to skip are parsed with a copy request", "[lmcache]") {
+TEST_CASE("lmcache handles: blocks, an event and the tokens to skip are parsed with a copy request", "[lmcache]") {
   json tokens = json::array();
   for (int i = 0; i < 64; ++i)
     tokens.push_back(i);

@@ -112,7 +112,7 @@ std::vector<std::string> ping_of(std::uint64_t number) {
 
 } // namespace
 
-TEST_CASE("A listener forwards requests and sends each answer to its client", "[lmcache]") {
+TEST_CASE("lmcache listener: a listener forwards requests and sends each answer to its client", "[lmcache]") {
   heard from;
   auto opened = listener::open({});
   REQUIRE(opened);
@@ -133,7 +133,7 @@ TEST_CASE("A listener forwards requests and sends each answer to its client", "[
   CHECK(b.receive() == std::vector<std::string>{ping_of(7)[0], ping_of(7)[1]});
 }
 
-TEST_CASE("A listener reports a disconnected client and discards answers to it", "[lmcache]") {
+TEST_CASE("lmcache listener: a listener reports a disconnected client and discards answers to it", "[lmcache]") {
   heard from;
   auto opened = listener::open({});
   REQUIRE(opened);
@@ -156,7 +156,7 @@ TEST_CASE("A listener reports a disconnected client and discards answers to it",
   CHECK(b.receive()[2] == "\xc2");
 }
 
-TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") {
+TEST_CASE("lmcache listener: a listener misses no disconnect before later messages", "[lmcache]") {
   listener_options how;
   const auto counts = how.counts;
   heard from;
@@ -197,7 +197,7 @@ TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") 
   CHECK(from.wait([&] { return counts->clients == 1; }));
 }
 
-TEST_CASE("A registration carries the id of the sending process", "[lmcache]") {
+TEST_CASE("lmcache listener: a registration carries the id of the sending process", "[lmcache]") {
   heard from;
   auto opened = listener::open({});
   REQUIRE(opened);
@@ -216,7 +216,7 @@ TEST_CASE("A registration carries the id of the sending process", "[lmcache]") {
   CHECK(a.receive().size() == 3);
 }
 
-TEST_CASE("A listener refuses requests beyond the forwarding limit at once", "[lmcache]") {
+TEST_CASE("lmcache listener: a listener refuses requests beyond the forwarding limit at once", "[lmcache]") {
   listener_options how;
   how.waiting_max = 2;
   const auto counts = how.counts;
@@ -236,7 +236,7 @@ TEST_CASE("A listener refuses requests beyond the forwarding limit at once", "[l
   CHECK(from.next().number == ping_of(4)[0]);
 }
 
-TEST_CASE("A client has a limit of waiting requests, and others are served", "[lmcache]") {
+TEST_CASE("lmcache listener: a client has a limit of waiting requests, and others are served", "[lmcache]") {
   listener_options how;
   how.waiting_per_client_max = 2;
   heard from;
@@ -281,7 +281,7 @@ TEST_CASE("A client has a limit of waiting requests, and others are served", "[l
   }
 }
 
-TEST_CASE("A port that is in use is reported", "[lmcache]") {
+TEST_CASE("lmcache listener: a port that is in use is reported", "[lmcache]") {
   auto first = listener::open({});
   REQUIRE(first);
   listener_options same;
@@ -310,7 +310,7 @@ std::uint64_t refused(const listener_options& how, refused_connection why) {
 
 } // namespace
 
-TEST_CASE("A listener closes an untrusted connection before reading from it", "[lmcache]") {
+TEST_CASE("lmcache listener: a listener closes an untrusted connection before reading from it", "[lmcache]") {
   listener_options how;
   std::atomic<bool> strangers{true};
   how.admits = [&](const peer_socket& x) { return x.inode != 0 && !strangers; };
@@ -322,7 +322,7 @@ TEST_CASE("A listener closes an untrusted connection before reading from it", "[
   const raw_zmq_peer quiet((*opened)->port());
   CHECK(quiet.ends());
   const raw_zmq_peer loud((*opened)->port());
-  loud.greet();
+  loud.shake_hands();
   CHECK(loud.ends());
   CHECK(comes_true([&] { return refused(how, refused_connection::user) >= 2; }));
   CHECK(how.counts->clients == 0);
@@ -338,7 +338,8 @@ TEST_CASE("A listener closes an untrusted connection before reading from it", "[
   CHECK(from.next().what == protocol::operation::ping);
 }
 
-TEST_CASE("A listener closes connections beyond its limit and accepts others when some have ended", "[lmcache]") {
+TEST_CASE("lmcache listener: a listener closes connections beyond its limit and accepts others when some have ended",
+          "[lmcache]") {
   listener_options how;
   how.connections_max = 3;
   heard from;
@@ -361,7 +362,7 @@ TEST_CASE("A listener closes connections beyond its limit and accepts others whe
   CHECK(from.next().number == ping_of(4)[0]);
 }
 
-TEST_CASE("A listener closes a connection whose message does not end", "[lmcache]") {
+TEST_CASE("lmcache listener: a listener closes a connection whose message does not end", "[lmcache]") {
   listener_options how;
   how.message_bytes_max = 1U << 20U;
   heard from;
@@ -372,7 +373,7 @@ TEST_CASE("A listener closes a connection whose message does not end", "[lmcache
   good.send(ping_of(1));
   CHECK(from.next().number == ping_of(1)[0]);
   const raw_zmq_peer bad((*opened)->port());
-  bad.greet();
+  bad.shake_hands();
   bad.wait_until_ready();
   // Frames without bytes, each with another one to come; ZeroMQ keeps all of them.
   std::string frames;
@@ -394,7 +395,9 @@ TEST_CASE("A listener closes a connection whose message does not end", "[lmcache
   CHECK(refused(how, refused_connection::flood) == 1);
 }
 
-TEST_CASE("A listener closes a connection whose message does not end while another client keeps it busy", "[lmcache]") {
+TEST_CASE(
+    "lmcache listener: a listener closes a connection whose message does not end while another client keeps it busy",
+    "[lmcache]") {
   listener_options how;
   how.message_bytes_max = 1U << 20U;
   how.waiting_max = 1;
@@ -411,7 +414,7 @@ TEST_CASE("A listener closes a connection whose message does not end while anoth
   });
   from.next();
   const raw_zmq_peer bad((*opened)->port());
-  bad.greet();
+  bad.shake_hands();
   bad.wait_until_ready();
   std::string frames;
   for (int i = 0; i < 32768; ++i)
@@ -459,7 +462,9 @@ private:
 
 } // namespace
 
-TEST_CASE("A listener decides on a connection that arrived without free descriptors once there are some", "[lmcache]") {
+TEST_CASE(
+    "lmcache listener: a listener decides on a connection that arrived without free descriptors once there are some",
+    "[lmcache]") {
   heard from;
   auto opened = listener::open({});
   REQUIRE(opened);
@@ -469,7 +474,7 @@ TEST_CASE("A listener decides on a connection that arrived without free descript
   REQUIRE(comes_true([&] { return few->all_taken(); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that the listener has usually tried
   few.reset();
-  client.greet();
+  client.shake_hands();
   client.wait_until_ready();
   std::string message;
   const auto frames = ping_of(1);
@@ -482,7 +487,7 @@ TEST_CASE("A listener decides on a connection that arrived without free descript
   CHECK(from.next().what == protocol::operation::ping);
 }
 
-TEST_CASE("A listener knows the version of a client and the errors in its messages", "[lmcache]") {
+TEST_CASE("lmcache listener: a listener knows the version of a client and the errors in its messages", "[lmcache]") {
   const listener_options how;
   heard from;
   auto opened = listener::open(how);

@@ -100,7 +100,7 @@ json read_value(msgpack_reader& in) {
 
 } // namespace
 
-TEST_CASE("MessagePack is parsed like another reader does", "[lmcache]") {
+TEST_CASE("lmcache msgpack: MessagePack is parsed like another reader does", "[lmcache]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -123,7 +123,7 @@ TEST_CASE("MessagePack is parsed like another reader does", "[lmcache]") {
   }
 }
 
-TEST_CASE("Numbers of MessagePack keep their value at every bound", "[lmcache]") {
+TEST_CASE("lmcache msgpack: numbers of MessagePack keep their value at every bound", "[lmcache]") {
   for (const std::int64_t x :
        {std::int64_t{0}, std::int64_t{127}, std::int64_t{128}, std::int64_t{255}, std::int64_t{256},
         std::int64_t{65535}, std::int64_t{65536}, std::int64_t{4294967295}, std::int64_t{4294967296},
@@ -149,7 +149,7 @@ TEST_CASE("Numbers of MessagePack keep their value at every bound", "[lmcache]")
   CHECK(passes.done());
 }
 
-TEST_CASE("Extensions of MessagePack have any size", "[lmcache]") {
+TEST_CASE("lmcache msgpack: extensions of MessagePack have any size", "[lmcache]") {
   for (const std::size_t size : {0U, 1U, 2U, 3U, 4U, 8U, 15U, 16U, 17U, 255U, 256U, 65536U}) {
     INFO(size);
     const auto text = packed_json(json::binary(std::vector<std::uint8_t>(size, 7), 5));
@@ -161,7 +161,7 @@ TEST_CASE("Extensions of MessagePack have any size", "[lmcache]") {
   }
 }
 
-TEST_CASE("A value of MessagePack that is of another kind or missing ends the reading", "[lmcache]") {
+TEST_CASE("lmcache msgpack: a value of MessagePack that is of another kind or missing ends the reading", "[lmcache]") {
   const auto nil = packed_json(nullptr);
   msgpack_reader text(view(nil));
   CHECK(text.text().empty());
@@ -173,7 +173,7 @@ TEST_CASE("A value of MessagePack that is of another kind or missing ends the re
   CHECK_FALSE(numbers.ok());
 }
 
-TEST_CASE("Heads of MessagePack are written as others write them at every bound", "[lmcache]") {
+TEST_CASE("lmcache msgpack: heads of MessagePack are written as others write them at every bound", "[lmcache]") {
   for (const std::uint32_t size : {0U, 1U, 15U, 16U, 31U, 32U, 255U, 256U, 65535U, 65536U}) {
     INFO(size);
     const std::string text(size, 'x');
@@ -191,7 +191,7 @@ TEST_CASE("Heads of MessagePack are written as others write them at every bound"
   CHECK(msgpack_writer().integer(-32).take() == packed_json(-32));
 }
 
-TEST_CASE("Booleans and integers are interchangeable in MessagePack", "[lmcache]") {
+TEST_CASE("lmcache msgpack: booleans and integers are interchangeable in MessagePack", "[lmcache]") {
   for (const auto& [text, value] : {std::pair(std::string("\xc3"), 1), {std::string("\xc2"), 0}}) {
     msgpack_reader in(view(text));
     CHECK(in.integer() == value);
@@ -205,7 +205,8 @@ TEST_CASE("Booleans and integers are interchangeable in MessagePack", "[lmcache]
   CHECK(real.real() == 10.0);
 }
 
-TEST_CASE("Texts, bytes, arrays and maps of every length are written as another reader expects", "[lmcache]") {
+TEST_CASE("lmcache msgpack: texts, bytes, arrays and maps of every length are written as another reader expects",
+          "[lmcache]") {
   for (const std::uint32_t n : {0U, 1U, 15U, 16U, 31U, 32U, 255U, 256U, 65535U, 65536U}) {
     INFO(n);
     const std::string text(n, 'a');
@@ -234,7 +235,7 @@ TEST_CASE("Texts, bytes, arrays and maps of every length are written as another 
   }
 }
 
-TEST_CASE("Lengths beyond the message are refused", "[lmcache]") {
+TEST_CASE("lmcache msgpack: lengths beyond the message are refused", "[lmcache]") {
   for (const std::string& text :
        {std::string("\xdd\xff\xff\xff\xff", 5), std::string("\xdf\xff\xff\xff\xff\x01", 6),
         std::string("\xdb\xff\xff\xff\xff", 5), std::string("\xc6\x7f\xff\xff\xff", 5), std::string("\xc1", 1),
@@ -256,7 +257,7 @@ TEST_CASE("Lengths beyond the message are refused", "[lmcache]") {
   CHECK_FALSE(in.ok());
 }
 
-TEST_CASE("Tokens are numbers below 2^32, however they are written", "[lmcache]") {
+TEST_CASE("lmcache msgpack: tokens are numbers below 2^32, however they are written", "[lmcache]") {
   std::vector<std::uint32_t> numbers;
   const std::string wide("\x93\xcf\x00\x00\x00\x00\x00\x00\x00\x05\xd1\x00\x07\xce\xff\xff\xff\xff", 18);
   msgpack_reader in(view(wide));

@@ -84,7 +84,7 @@ std::vector<vector_entry> vectors() {
 
 } // namespace
 
-TEST_CASE("Every operation is parsed by its number and by its name", "[lmcache]") {
+TEST_CASE("lmcache protocol: every operation is parsed by its number and by its name", "[lmcache]") {
   for (const auto& x : vectors()) {
     INFO(x.name);
     CHECK(protocol::to_string(x.what) == x.name);
@@ -109,7 +109,7 @@ TEST_CASE("Every operation is parsed by its number and by its name", "[lmcache]"
   }
 }
 
-TEST_CASE("Operations of newer clients are known by name or not at all", "[lmcache]") {
+TEST_CASE("lmcache protocol: operations of newer clients are known by name or not at all", "[lmcache]") {
   CHECK(read("subscribe_kv_events", {1, "m", 0, 10})->what == operation::subscribe_kv_events);
   CHECK(read("cb_reorder_plan", {})->what == operation::cb_reorder_plan);
   CHECK(read("something_new", {})->what == operation::unknown);
@@ -122,14 +122,14 @@ TEST_CASE("Operations of newer clients are known by name or not at all", "[lmcac
   CHECK_FALSE(read(std::string(200, 'x'), {}));
 }
 
-TEST_CASE("A client says how long it waits, up to a limit", "[lmcache]") {
+TEST_CASE("lmcache protocol: a client says how long it waits, up to a limit", "[lmcache]") {
   const auto patience = [](double seconds) { return read(10, {"r-1", seconds})->patience; };
   CHECK(patience(0.5) == std::chrono::milliseconds(500));
   CHECK(patience(-1) == duration::zero());
   CHECK(patience(1e300) == std::chrono::seconds(300));
 }
 
-TEST_CASE("A key defines the chunks that are meant", "[lmcache]") {
+TEST_CASE("lmcache protocol: a key defines the chunks that are meant", "[lmcache]") {
   const auto message = read(18, {key_json(13, 4, 12, 1), 77});
   REQUIRE(message);
   const auto& x = message->chunks;
@@ -184,7 +184,7 @@ TEST_CASE("A key defines the chunks that are meant", "[lmcache]") {
   }
 }
 
-TEST_CASE("Keys of chunks are chained and depend on salt and model", "[lmcache]") {
+TEST_CASE("lmcache protocol: keys of chunks are chained and depend on salt and model", "[lmcache]") {
   const auto keys_of = [](const json& key) { return read(8, {key, 1})->chunks.keys; };
   const auto keys = keys_of(key_json(12, 0, 12));
   REQUIRE(keys.size() == 3);
@@ -205,7 +205,7 @@ TEST_CASE("Keys of chunks are chained and depend on salt and model", "[lmcache]"
   CHECK(to_string(keys[0]) == "c6348b9e6c4353d076a4d80113b0a950");
 }
 
-TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
+TEST_CASE("lmcache protocol: a registration describes the page layout of a worker", "[lmcache]") {
   const auto message = read(14, {registration_json()});
   REQUIRE(message);
   CHECK(message->instance == 1234567890123456789);
@@ -283,7 +283,7 @@ TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
   }
 }
 
-TEST_CASE("Answers have the types of LMCache", "[lmcache]") {
+TEST_CASE("lmcache protocol: answers have the types of LMCache", "[lmcache]") {
   const protocol::slot_shape shape{{2, 3, 4, 8}, "bfloat16"};
   const std::vector<protocol::slot_place> slots{{4096, 384}, {std::uint64_t{1} << 40U, 384}};
   const json first{{"offset", 4096}, {"length", 384}, {"shape", {2, 3, 4, 8}}, {"dtype", "bfloat16"}};
@@ -303,7 +303,7 @@ TEST_CASE("Answers have the types of LMCache", "[lmcache]") {
   CHECK(unpacked(protocol::answer_transfer("event", true)) == json{json::binary({'e', 'v', 'e', 'n', 't'}), true});
 }
 
-TEST_CASE("Every operation has a negative answer", "[lmcache]") {
+TEST_CASE("lmcache protocol: every operation has a negative answer", "[lmcache]") {
   const auto no = [](operation x) { return unpacked(protocol::refusal(x).value()); };
   CHECK(no(operation::commit_store) == false);
   CHECK(no(operation::commit_retrieve) == false);

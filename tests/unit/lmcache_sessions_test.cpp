@@ -34,7 +34,7 @@ using leases = std::vector<std::uint64_t>;
 
 } // namespace
 
-TEST_CASE("A lease ends when every worker has retrieved its chunks", "[lmcache]") {
+TEST_CASE("lmcache sessions: a lease ends when every worker has retrieved its chunks", "[lmcache]") {
   lock_table x;
   x.found(1, "r", 3, 100, 2);
   CHECK(x.table.locks() == 6);
@@ -50,7 +50,7 @@ TEST_CASE("A lease ends when every worker has retrieved its chunks", "[lmcache]"
   CHECK(x.table.sessions() == 0);
 }
 
-TEST_CASE("An abandoned lookup is reported once, however its session ends", "[lmcache]") {
+TEST_CASE("lmcache sessions: an abandoned lookup is reported once, however its session ends", "[lmcache]") {
   lock_table x;
   const auto a = *x.table.begin(1, "a", start);
   const auto again = *x.table.begin(1, "a", start);
@@ -72,7 +72,7 @@ TEST_CASE("An abandoned lookup is reported once, however its session ends", "[lm
   CHECK(x.ended() == leases{100});
 }
 
-TEST_CASE("A chunk is locked for each of its readers", "[lmcache]") {
+TEST_CASE("lmcache sessions: a chunk is locked for each of its readers", "[lmcache]") {
   lock_table x;
   x.found(1, "r", 2, 100, 1, 3);
   for (int i = 0; i < 2; ++i) {
@@ -87,7 +87,7 @@ TEST_CASE("A chunk is locked for each of its readers", "[lmcache]") {
   CHECK(x.ended().empty());
 }
 
-TEST_CASE("A lease ends with its request, its client or its time", "[lmcache]") {
+TEST_CASE("lmcache sessions: a lease ends with its request, its client or its time", "[lmcache]") {
   lock_table x;
   x.found(1, "a", 2, 1);
   x.found(1, "b", 2, 2);
@@ -104,7 +104,7 @@ TEST_CASE("A lease ends with its request, its client or its time", "[lmcache]") 
   CHECK(x.table.sessions() == 0);
 }
 
-TEST_CASE("The status of a lookup is reported once", "[lmcache]") {
+TEST_CASE("lmcache sessions: the status of a lookup is reported once", "[lmcache]") {
   lock_table x;
   const auto lookup = x.table.begin(1, "r", start);
   CHECK(x.table.pending(1, "r"));
@@ -117,7 +117,8 @@ TEST_CASE("The status of a lookup is reported once", "[lmcache]") {
   CHECK(x.table.locks() == 5);
 }
 
-TEST_CASE("A lookup that does not begin at the first chunk counts from its own first one", "[lmcache]") {
+TEST_CASE("lmcache sessions: a lookup that does not begin at the first chunk counts from its own first one",
+          "[lmcache]") {
   lock_table x;
   auto lookup = x.table.begin(1, "r", start);
   CHECK(x.table.found(1, "r", *lookup, {5, 1, 1, 7, 2}, start));
@@ -129,7 +130,7 @@ TEST_CASE("A lookup that does not begin at the first chunk counts from its own f
   CHECK(x.table.take_status(1, "r").chunks == 0);
 }
 
-TEST_CASE("The result of an abandoned lookup is not held", "[lmcache]") {
+TEST_CASE("lmcache sessions: the result of an abandoned lookup is not held", "[lmcache]") {
   lock_table x;
   const auto first = x.table.begin(1, "r", start);
   x.table.ended(1, "r");
@@ -143,7 +144,7 @@ TEST_CASE("The result of an abandoned lookup is not held", "[lmcache]") {
   CHECK(x.ended() == leases{8});
 }
 
-TEST_CASE("The number of sessions is bounded", "[lmcache]") {
+TEST_CASE("lmcache sessions: the number of sessions is bounded", "[lmcache]") {
   lock_table x;
   for (int i = 0; i < 8; ++i)
     CHECK(x.table.begin(1, std::to_string(i), start));
@@ -151,7 +152,7 @@ TEST_CASE("The number of sessions is bounded", "[lmcache]") {
   CHECK(x.table.begin(1, "0", start));
 }
 
-TEST_CASE("No order of messages leaks a lock, or ends a lease twice", "[lmcache]") {
+TEST_CASE("lmcache sessions: no order of messages leaks a lock, or ends a lease twice", "[lmcache]") {
   const auto seed = GENERATE(1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U);
   INFO("seed " << seed);
   std::mt19937 random{seed};

@@ -95,7 +95,8 @@ struct worker_world {
 
 } // namespace
 
-TEST_CASE_METHOD(worker_world, "a store of a worker is sealed at its commit and done when it is published",
+TEST_CASE_METHOD(worker_world,
+                 "lmcache transfer rules: a store of a worker is sealed at its commit and done when it is published",
                  "[lmcache]") {
   const auto part = prepare_store(3);
   CHECK(rules.may_touch(of));
@@ -117,7 +118,9 @@ TEST_CASE_METHOD(worker_world, "a store of a worker is sealed at its commit and 
   CHECK(registrations.drained());
 }
 
-TEST_CASE_METHOD(worker_world, "a store that is committed too late or with tensors publishes no page", "[lmcache]") {
+TEST_CASE_METHOD(worker_world,
+                 "lmcache transfer rules: a store that is committed too late or with tensors publishes no page",
+                 "[lmcache]") {
   const bool too_late = GENERATE(true, false);
   const auto part = prepare_store(2);
   if (too_late)
@@ -129,7 +132,9 @@ TEST_CASE_METHOD(worker_world, "a store that is committed too late or with tenso
   CHECK(rules.jobs() == 0);
 }
 
-TEST_CASE_METHOD(worker_world, "a worker receives verified chunks only, and all of them or none", "[lmcache]") {
+TEST_CASE_METHOD(worker_world,
+                 "lmcache transfer rules: a worker receives verified chunks only, and all of them or none",
+                 "[lmcache]") {
   const auto request = make(operation::prepare_retrieve, 6);
   rules.prepare(request, of, how, t0);
   const auto first = one<transfer_rules::start>();
@@ -163,7 +168,8 @@ TEST_CASE_METHOD(worker_world, "a worker receives verified chunks only, and all 
   CHECK(registrations.drained());
 }
 
-TEST_CASE_METHOD(worker_world, "a worker that holds frames gets no more than there is room for", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "lmcache transfer rules: a worker that holds frames gets no more than there is room for",
+                 "[lmcache]") {
   rules.prepare(make(operation::prepare_retrieve, 9), of, how, t0);
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 9);
   // A store gets frames for its first chunks.
@@ -175,8 +181,10 @@ TEST_CASE_METHOD(worker_world, "a worker that holds frames gets no more than the
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 1);
 }
 
-TEST_CASE_METHOD(worker_world, "requests beyond the number of one worker are refused, and so are tasks of no key",
-                 "[lmcache]") {
+TEST_CASE_METHOD(
+    worker_world,
+    "lmcache transfer rules: requests beyond the number of one worker are refused, and so are tasks of no key",
+    "[lmcache]") {
   auto none = how;
   none.keys_max = 0;
   SECTION("copies by the node") {
@@ -211,14 +219,15 @@ TEST_CASE_METHOD(worker_world, "requests beyond the number of one worker are ref
   }
 }
 
-TEST_CASE_METHOD(worker_world, "copies by the node take nothing of what a worker may hold", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "lmcache transfer rules: copies by the node take nothing of what a worker may hold",
+                 "[lmcache]") {
   rules.copy(make(operation::store, 4), of, how, {{0, 4}}, t0);
   one<transfer_rules::start>();
   rules.prepare(make(operation::prepare_retrieve, 8), of, how, t0);
   CHECK(take<transfer_rules::refuse>().empty());
 }
 
-TEST_CASE_METHOD(worker_world, "a store waits once for room, however long it is", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "lmcache transfer rules: a store waits once for room, however long it is", "[lmcache]") {
   rules.prepare(make(operation::prepare_store, 8), of, how, t0);
   const auto first = one<transfer_rules::start>();
   CHECK(first.chunks.count == 4);
@@ -239,7 +248,8 @@ TEST_CASE_METHOD(worker_world, "a store waits once for room, however long it is"
   }
 }
 
-TEST_CASE_METHOD(worker_world, "requests past their deadline leave nothing behind", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "lmcache transfer rules: requests past their deadline leave nothing behind",
+                 "[lmcache]") {
   SECTION("a preparation past its deadline is abandoned and freed when it is refused") {
     const auto request = make(operation::prepare_store, 2);
     rules.prepare(request, of, how, t0);
@@ -280,7 +290,9 @@ TEST_CASE_METHOD(worker_world, "requests past their deadline leave nothing behin
   CHECK(registrations.drained());
 }
 
-TEST_CASE_METHOD(worker_world, "a worker counts as started from its first prepare until it commits", "[lmcache]") {
+TEST_CASE_METHOD(worker_world,
+                 "lmcache transfer rules: a worker counts as started from its first prepare until it commits",
+                 "[lmcache]") {
   CHECK_FALSE(rules.has_begun(of));
   rules.prepare(make(operation::prepare_store, 2), of, how, t0);
   CHECK(rules.has_begun(of));
@@ -295,7 +307,8 @@ TEST_CASE_METHOD(worker_world, "a worker counts as started from its first prepar
   CHECK_FALSE(rules.has_begun(of));
 }
 
-TEST_CASE_METHOD(worker_world, "blocks that the node copies are not released before their task has ended",
+TEST_CASE_METHOD(worker_world,
+                 "lmcache transfer rules: blocks that the node copies are not released before their task has ended",
                  "[lmcache]") {
   const auto what = GENERATE(operation::store, operation::retrieve);
   const auto request = make(what, 2);
@@ -307,7 +320,9 @@ TEST_CASE_METHOD(worker_world, "blocks that the node copies are not released bef
   CHECK(one<transfer_rules::refuse>().request == request);
 }
 
-TEST_CASE_METHOD(worker_world, "copies of a registration that has ended are cancelled and refused", "[lmcache]") {
+TEST_CASE_METHOD(worker_world,
+                 "lmcache transfer rules: copies of a registration that has ended are cancelled and refused",
+                 "[lmcache]") {
   std::vector<transfer_rules::start> parts;
   for (int i = 0; i < 6; ++i)
     rules.copy(make(operation::store, 2), of, how, {{0, 1}, {1, 1}}, t0);
@@ -326,8 +341,10 @@ TEST_CASE_METHOD(worker_world, "copies of a registration that has ended are canc
   CHECK(registrations.drained());
 }
 
-TEST_CASE_METHOD(worker_world, "requests whose memory a worker may access are listed when its attachment ends",
-                 "[lmcache]") {
+TEST_CASE_METHOD(
+    worker_world,
+    "lmcache transfer rules: requests whose memory a worker may access are listed when its attachment ends",
+    "[lmcache]") {
   prepare_store(2);
   registrations.client_disconnected(1, t0);
   rules.ended(of, t0);

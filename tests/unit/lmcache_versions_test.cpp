@@ -86,7 +86,7 @@ const version_set only_after{version::v0_5_7};
 
 } // namespace
 
-TEST_CASE("Messages of either version are parsed, and differences reveal the version", "[lmcache]") {
+TEST_CASE("lmcache versions: messages of either version are parsed, and differences reveal the version", "[lmcache]") {
   for (const auto& release : {before, after}) {
     const auto own = release == before ? version::v0_5_6 : version::v0_5_7;
     for (const auto& x : recorded_with(release)) {
@@ -106,7 +106,7 @@ TEST_CASE("Messages of either version are parsed, and differences reveal the ver
   }
 }
 
-TEST_CASE("Both versions name the same chunks of the same tokens", "[lmcache]") {
+TEST_CASE("lmcache versions: both versions name the same chunks of the same tokens", "[lmcache]") {
   const auto keys = read(find(before, "lookup").frames).chunks.keys;
   REQUIRE(keys.size() == 2);
   CHECK(read(find(after, "lookup").frames).chunks.keys == keys);
@@ -136,7 +136,7 @@ TEST_CASE("Both versions name the same chunks of the same tokens", "[lmcache]") 
   CHECK(old_read->chunks.keys == new_read->chunks.keys);
 }
 
-TEST_CASE("Registrations of either version are of one namespace", "[lmcache]") {
+TEST_CASE("lmcache versions: registrations of either version are of one namespace", "[lmcache]") {
   const auto first = read(find(before, "register_kv_cache_engine_driven_context").frames);
   const auto second = read(find(after, "register_kv_cache_engine_driven_context").frames);
   REQUIRE(first.registration);
@@ -146,7 +146,7 @@ TEST_CASE("Registrations of either version are of one namespace", "[lmcache]") {
   CHECK(second.versions == only_after);
 }
 
-TEST_CASE("Fields of the newer version only are parsed", "[lmcache]") {
+TEST_CASE("lmcache versions: fields of the newer version only are parsed", "[lmcache]") {
   const auto negotiated = read(find(after, "negotiate_chunk_size").frames);
   CHECK(negotiated.what == operation::negotiate_chunk_size);
   CHECK(negotiated.alignment == 16);
@@ -158,7 +158,7 @@ TEST_CASE("Fields of the newer version only are parsed", "[lmcache]") {
   CHECK(protocol::refusal(operation::server_module_affinity_call) == protocol::refusal(operation::server_module_call));
 }
 
-TEST_CASE("Several groups are parsed and refused by name", "[lmcache]") {
+TEST_CASE("lmcache versions: several groups are parsed and refused by name", "[lmcache]") {
   const auto registered = read(find(after, "register_kv_cache_engine_driven_context", 1).frames);
   CHECK(registered.why == problem::none);
   REQUIRE_FALSE(registered.registration);
@@ -198,7 +198,7 @@ TEST_CASE("Several groups are parsed and refused by name", "[lmcache]") {
   }
 }
 
-TEST_CASE("A message of neither version gets an error that states the difference", "[lmcache]") {
+TEST_CASE("lmcache versions: a message of neither version gets an error that states the difference", "[lmcache]") {
   auto message = find(after, "prepare_store").frames;
   message.push_back(packed_json(nullptr));
   CHECK(read(message).why == problem::payload_count);
@@ -234,7 +234,7 @@ TEST_CASE("A message of neither version gets an error that states the difference
   CHECK(read({packed_json("number"), packed_json(22), packed_json(nullptr)}).why == problem::envelope);
 }
 
-TEST_CASE("Versions have names", "[lmcache]") {
+TEST_CASE("lmcache versions: versions have names", "[lmcache]") {
   CHECK(protocol::to_string(version_set::all()) == "0.5.6 or 0.5.7");
   CHECK(protocol::to_string(only_after) == "0.5.7");
   CHECK(protocol::to_string(version_set{}) == "unknown");

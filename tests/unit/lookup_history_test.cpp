@@ -60,7 +60,7 @@ struct explained_registry : has_history, one_registry {
 
 } // namespace
 
-TEST_CASE("a history keeps the newest lookups and events", "[explain]") {
+TEST_CASE("lookup history: a history keeps the newest lookups and events", "[explain]") {
   lookup_history history(2, 3, at(0));
   history.note(any_namespace(), key_of(1), key_event::erased, 7);
   for (std::uint64_t i = 1; i <= 3; ++i)
@@ -87,7 +87,8 @@ TEST_CASE("a history keeps the newest lookups and events", "[explain]") {
   CHECK(seen.events_since == at(5));
 }
 
-TEST_CASE("events of a batch are recorded together, or not at all where there is no history", "[explain]") {
+TEST_CASE("lookup history: events of a batch are recorded together, or not at all where there is no history",
+          "[explain]") {
   lookup_history history(1, 4, at(0));
   history.advance(at(2) + lookup_history::tick + std::chrono::milliseconds(1));
   {
@@ -109,7 +110,7 @@ TEST_CASE("events of a batch are recorded together, or not at all where there is
   CHECK(history.read({}, all).parts[0].before);
 }
 
-TEST_CASE("an event explains only lookups after it, of its key and its namespace", "[explain]") {
+TEST_CASE("lookup history: an event explains only lookups after it, of its key and its namespace", "[explain]") {
   lookup_history history(8, 8, at(0));
   history.record(lookup_of(1));
   history.note(any_namespace(), key_of(1), key_event::evicted, 0);
@@ -125,7 +126,7 @@ TEST_CASE("an event explains only lookups after it, of its key and its namespace
   CHECK_FALSE(seen.parts[2].before);
 }
 
-TEST_CASE("the last removal explains a miss, and a later arrival is no removal", "[explain]") {
+TEST_CASE("lookup history: the last removal explains a miss, and a later arrival is no removal", "[explain]") {
   lookup_history history(8, 8, at(0));
   history.note(any_namespace(), key_of(1), key_event::evicted, 0);
   history.note(any_namespace(), key_of(1), key_event::fetched, 0);
@@ -142,7 +143,7 @@ TEST_CASE("the last removal explains a miss, and a later arrival is no removal",
   CHECK(seen.arrived->at == at(2));
 }
 
-TEST_CASE("a reader selects lookups by namespace, owner and ticket", "[explain]") {
+TEST_CASE("lookup history: a reader selects lookups by namespace, owner and ticket", "[explain]") {
   lookup_history history(8, 8, at(0));
   history.record(lookup_of(1, {1, 1}));
   history.record(lookup_of(1, {1, 2}));
@@ -161,7 +162,7 @@ TEST_CASE("a reader selects lookups by namespace, owner and ticket", "[explain]"
   CHECK(one[0].part.name == ticket{1, 2});
 }
 
-TEST_CASE("lookups of other namespaces do not count towards those that a reader wants", "[explain]") {
+TEST_CASE("lookup history: lookups of other namespaces do not count towards those that a reader wants", "[explain]") {
   lookup_history history(8, 1, at(0));
   history.record(lookup_of(1, {1, 1}));
   const auto other = namespace_of(1, "other").id();
@@ -179,7 +180,7 @@ TEST_CASE("lookups of other namespaces do not count towards those that a reader 
   CHECK(history.read({.namespaces = std::span<const namespace_id>()}, all).parts.empty());
 }
 
-TEST_CASE("a trim concerns the last lookup under its ticket", "[explain]") {
+TEST_CASE("lookup history: a trim concerns the last lookup under its ticket", "[explain]") {
   lookup_history history(2, 2, at(0));
   auto x = lookup_of(1, {1, 1});
   x.found = x.kept = 5;
@@ -194,7 +195,7 @@ TEST_CASE("a trim concerns the last lookup under its ticket", "[explain]") {
   CHECK(history.read({}, all).parts[0].part.kept == 5);
 }
 
-TEST_CASE("one thread writes a history while others read it", "[explain]") {
+TEST_CASE("lookup history: one thread writes a history while others read it", "[explain]") {
   lookup_history history(16, 16, at(0));
   std::thread reader([&] {
     for (int i = 0; i < 200; ++i)
@@ -213,7 +214,7 @@ TEST_CASE("one thread writes a history while others read it", "[explain]") {
 
 // -- what a registry records ------------------------------------------------------------------------------------------
 
-TEST_CASE("a lookup is recorded with what it found and its first missing key", "[explain][registry]") {
+TEST_CASE("lookup history: a lookup is recorded with what it found and its first missing key", "[explain][registry]") {
   explained_registry r;
   const auto keys = some_keys(1, 4);
   r.save(some_keys(1, 3));
@@ -235,7 +236,7 @@ TEST_CASE("a lookup is recorded with what it found and its first missing key", "
   CHECK(r.last().part.state == missing_state::none);
 }
 
-TEST_CASE("a lookup of each key is recorded with its first missing key", "[explain][registry]") {
+TEST_CASE("lookup history: a lookup of each key is recorded with its first missing key", "[explain][registry]") {
   explained_registry r;
   r.save({key_of(1), key_of(3)});
   match_request x{r.ns, alice, std::chrono::seconds(10), some_keys(1, 4)};
@@ -251,7 +252,7 @@ TEST_CASE("a lookup of each key is recorded with its first missing key", "[expla
   CHECK(r.last().part.state == missing_state::none);
 }
 
-TEST_CASE("lookups of other nodes are not recorded", "[explain][registry]") {
+TEST_CASE("lookup history: lookups of other nodes are not recorded", "[explain][registry]") {
   explained_registry r;
   match_request x{r.ns, alice, std::chrono::seconds(10), some_keys(1, 4)};
   x.by_peer = true;
@@ -259,7 +260,8 @@ TEST_CASE("lookups of other nodes are not recorded", "[explain][registry]") {
   CHECK(r.history->read({}, all).parts.empty());
 }
 
-TEST_CASE("a key that one rank lacks is recorded as incomplete, with that rank", "[explain][registry]") {
+TEST_CASE("lookup history: a key that one rank lacks is recorded as incomplete, with that rank",
+          "[explain][registry]") {
   explained_registry r(3);
   const auto key = some_keys(1, 1);
   r.save(key, 0);
@@ -276,7 +278,7 @@ TEST_CASE("a key that one rank lacks is recorded as incomplete, with that rank",
   CHECK(r.last().part.rank_being_written);
 }
 
-TEST_CASE("a key whose first page is being written is recorded as such", "[explain][registry]") {
+TEST_CASE("lookup history: a key whose first page is being written is recorded as such", "[explain][registry]") {
   explained_registry r;
   const auto key = some_keys(1, 1);
   const auto by = r.next_ticket();
@@ -289,7 +291,8 @@ TEST_CASE("a key whose first page is being written is recorded as such", "[expla
   CHECK(r.last_event() == key_event::save_ended);
 }
 
-TEST_CASE("an eviction is recorded with its time and the rank that needed slots", "[explain][registry]") {
+TEST_CASE("lookup history: an eviction is recorded with its time and the rank that needed slots",
+          "[explain][registry]") {
   explained_registry r(2);
   const auto key = some_keys(1, 1);
   r.save(key, 0);
@@ -304,7 +307,8 @@ TEST_CASE("an eviction is recorded with its time and the rank that needed slots"
   CHECK(x.part.state == missing_state::absent);
 }
 
-TEST_CASE("an eviction of a key that another node has as well is recorded as such", "[explain][registry]") {
+TEST_CASE("lookup history: an eviction of a key that another node has as well is recorded as such",
+          "[explain][registry]") {
   explained_registry r;
   const auto key = some_keys(1, 1);
   r.save(key);
@@ -317,7 +321,7 @@ TEST_CASE("an eviction of a key that another node has as well is recorded as suc
   CHECK(r.last_event() == key_event::evicted_copy);
 }
 
-TEST_CASE("an eviction for the memory of the index is recorded as such", "[explain][registry]") {
+TEST_CASE("lookup history: an eviction for the memory of the index is recorded as such", "[explain][registry]") {
   registry_options options;
   options.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
   explained_registry r(1, options);
@@ -329,7 +333,7 @@ TEST_CASE("an eviction for the memory of the index is recorded as such", "[expla
   CHECK(r.last_event() == key_event::evicted_for_index);
 }
 
-TEST_CASE("a damaged page, a dropped one and an erased one are recorded", "[explain][registry]") {
+TEST_CASE("lookup history: a damaged page, a dropped one and an erased one are recorded", "[explain][registry]") {
   explained_registry r(2);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
@@ -349,7 +353,7 @@ TEST_CASE("a damaged page, a dropped one and an erased one are recorded", "[expl
   }
 }
 
-TEST_CASE("a save that gets no slot is recorded", "[explain][registry]") {
+TEST_CASE("lookup history: a save that gets no slot is recorded", "[explain][registry]") {
   explained_registry r;
   const auto keys = some_keys(1, 2);
   const auto plan = r.begin(r.next_ticket(), keys).value();
@@ -360,7 +364,8 @@ TEST_CASE("a save that gets no slot is recorded", "[explain][registry]") {
   CHECK(r.last().part.state == missing_state::being_saved);
 }
 
-TEST_CASE("a save that is refused is recorded, but not for pages that are stored", "[explain][registry]") {
+TEST_CASE("lookup history: a save that is refused is recorded, but not for pages that are stored",
+          "[explain][registry]") {
   registry_options options;
   options.max_reserved_pages = 2;
   options.condition = std::make_shared<node_condition>();
@@ -379,7 +384,8 @@ TEST_CASE("a save that is refused is recorded, but not for pages that are stored
   CHECK(r.last_event() == key_event::evicted);
 }
 
-TEST_CASE("a save whose time has passed, or whose client has disconnected, is recorded", "[explain][registry]") {
+TEST_CASE("lookup history: a save whose time has passed, or whose client has disconnected, is recorded",
+          "[explain][registry]") {
   explained_registry r;
   r.reserve({5, 1}, some_keys(1, 1), 0, {}, 0, 10);
   r.reserve({6, 1}, some_keys(2, 1), 0, {}, 0, 100);
@@ -394,7 +400,8 @@ TEST_CASE("a save whose time has passed, or whose client has disconnected, is re
   }
 }
 
-TEST_CASE("fetched keys are counted until they are leased, and late ones are noted", "[explain][registry]") {
+TEST_CASE("lookup history: fetched keys are counted until they are leased, and late ones are noted",
+          "[explain][registry]") {
   explained_registry r;
   const auto keys = some_keys(1, 3);
   r.save({keys[0]});
@@ -412,7 +419,7 @@ TEST_CASE("fetched keys are counted until they are leased, and late ones are not
   CHECK(r.last().part.fetched == 0);
 }
 
-TEST_CASE("a lookup that gets no lease is recorded with the error", "[explain][registry]") {
+TEST_CASE("lookup history: a lookup that gets no lease is recorded with the error", "[explain][registry]") {
   explained_registry r(1, {.max_leases = 1});
   const auto keys = some_keys(1, 2);
   r.save(keys);
@@ -424,7 +431,7 @@ TEST_CASE("a lookup that gets no lease is recorded with the error", "[explain][r
   CHECK(x.found == 2);
 }
 
-TEST_CASE("a lookup that is trimmed keeps its prefix in the record, and a release changes nothing",
+TEST_CASE("lookup history: a lookup that is trimmed keeps its prefix in the record, and a release changes nothing",
           "[explain][registry]") {
   explained_registry r;
   const auto keys = some_keys(1, 4);
@@ -437,7 +444,8 @@ TEST_CASE("a lookup that is trimmed keeps its prefix in the record, and a releas
   CHECK(r.last().part.kept == 3);
 }
 
-TEST_CASE("lookups are found by the engine's name of the request, or its beginning", "[explain][registry]") {
+TEST_CASE("lookup history: lookups are found by the engine's name of the request, or its beginning",
+          "[explain][registry]") {
   explained_registry r;
   const std::string long_name(200, 'x');
   for (const auto& name : {std::string("chatcmpl-1-a"), std::string("chatcmpl-12-b"), std::string(), long_name}) {
@@ -460,7 +468,7 @@ TEST_CASE("lookups are found by the engine's name of the request, or its beginni
   CHECK(found(long_name) == std::vector<std::string>{long_name.substr(0, request_name::most)});
 }
 
-TEST_CASE("a page that was not restored is recorded", "[explain][registry]") {
+TEST_CASE("lookup history: a page that was not restored is recorded", "[explain][registry]") {
   explained_registry r;
   must(r.state.add_rank(r.ns, 0, 10));
   const auto stored = [&](std::uint64_t key) { return stored_page{r.ns, key_of(key), {}, {3, 1}, 0, 0}; };
@@ -470,7 +478,7 @@ TEST_CASE("a page that was not restored is recorded", "[explain][registry]") {
   CHECK(r.last_event() == key_event::not_restored);
 }
 
-TEST_CASE("without a history nothing is recorded", "[explain][registry]") {
+TEST_CASE("lookup history: without a history nothing is recorded", "[explain][registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   r.save({keys[0]});
@@ -480,7 +488,7 @@ TEST_CASE("without a history nothing is recorded", "[explain][registry]") {
   CHECK(with > one_registry().state.stats().resident_bytes);
 }
 
-TEST_CASE("names of clients are known while they are attached, and for a while after", "[explain]") {
+TEST_CASE("lookup history: names of clients are known while they are attached, and for a while after", "[explain]") {
   client_names names(2);
   names.attached(1, "a");
   names.attached(2, "b");

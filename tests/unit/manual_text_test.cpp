@@ -10,12 +10,12 @@ using namespace troupe::cli;
 constexpr std::string_view page = "# A page\n\nFirst words.\n\n## Alert: one\nOf one.\n```sh\n# no heading\n```\n"
                                   "### Part\nOf the part.\n\n## `b_c` and (d)\n\nLast.\n";
 
-TEST_CASE("a page has the title of its first heading") {
+TEST_CASE("manual text: a page has the title of its first heading") {
   CHECK(title_of(page) == "A page");
   CHECK(title_of("no heading\n").empty());
 }
 
-TEST_CASE("a section ends at the next heading of its level or above") {
+TEST_CASE("manual text: a section ends at the next heading of its level or above") {
   CHECK(section_of(page, "alert-one").starts_with("## Alert: one\nOf one."));
   CHECK(section_of(page, "alert-one").ends_with("Of the part.\n\n"));
   CHECK(section_of(page, "part") == "### Part\nOf the part.\n\n");
@@ -25,7 +25,7 @@ TEST_CASE("a section ends at the next heading of its level or above") {
   CHECK(section_of(page, "").empty());
 }
 
-TEST_CASE("paragraphs and lists are filled, and blocks of code stay as they are") {
+TEST_CASE("manual text: paragraphs and lists are filled, and blocks of code stay as they are") {
   CHECK(manual_text("# T\n\none two\nthree four five six seven eight\n", 23) ==
         "T\n=\n\none two three four five\nsix seven eight\n");
   CHECK(manual_text("- one two three four five\n  six\n- seven\n\nafter\n", 22) ==
@@ -36,7 +36,7 @@ TEST_CASE("paragraphs and lists are filled, and blocks of code stay as they are"
   CHECK(manual_text("    troupe a  b\n", 22) == "    troupe a  b\n");
 }
 
-TEST_CASE("marks of links, pictures and bold letters are removed outside of code") {
+TEST_CASE("manual text: marks of links, pictures and bold letters are removed outside of code") {
   CHECK(manual_text("**Order.** See [hosts](hosts.md#a), [here](#b), [x.md](x.md), ![P](p.png).\n", 100) ==
         "Order. See hosts (hosts.md#a), here, x.md, [picture: P].\n");
   CHECK(manual_text("`a**b` and `[i](j)` and a[i] stay, \\* too\n", 100) ==
@@ -45,7 +45,7 @@ TEST_CASE("marks of links, pictures and bold letters are removed outside of code
   CHECK(manual_text("a\n<img src=\"p.png\" alt=\"P\">\nb\n", 100) == "a b\n");
 }
 
-TEST_CASE("a table has columns where they fit, and else an entry for each row") {
+TEST_CASE("manual text: a table has columns where they fit, and else an entry for each row") {
   constexpr std::string_view table =
       "| key | type | |\n| --- | --- | --- |\n| `a` | text \\| off | |\n| `b` | path | x |\n";
   const auto wide = manual_text(table, 80);

@@ -17,7 +17,7 @@ using std::chrono::seconds;
 
 using broker = memory_broker_state;
 using orders = std::vector<broker::order>;
-using loans = std::vector<broker::loan>;
+using assignments = std::vector<broker::assignment>;
 
 memory_broker_options rules() {
   memory_broker_options out;
@@ -65,7 +65,7 @@ TEST_CASE("broker: the rank with the clearly oldest page gives an extent", "[mem
   d.has(3, 4, seconds(10), true);
   CHECK(d.state.take_orders() == orders{{1, false}});
   d.state.given_back(2, 7, d.now);
-  CHECK(d.state.take_loans() == loans{{4, 7}});
+  CHECK(d.state.take_assignments() == assignments{{4, 7}});
   CHECK(d.state.take_returns().empty());
   d.state.accepted({4, 7}, true, d.now);
   CHECK(d.state.moved() == 1);
@@ -112,7 +112,7 @@ TEST_CASE("broker: a rank without memory gets an extent in any case", "[memory]"
   // It is busy and got an extent a moment ago, but it has two.
   CHECK(d.state.take_orders() == orders{{1, true}});
   d.state.given_back(1, 5, d.now);
-  CHECK(d.state.take_loans() == loans{{3, 5}});
+  CHECK(d.state.take_assignments() == assignments{{3, 5}});
   d.state.accepted({3, 5}, true, d.now);
   d.has(3, 1, seconds(0));
   // All have one now. They take turns, and none before it has had it for some time.
@@ -140,7 +140,7 @@ TEST_CASE("broker: a rank without memory comes before one that wants more", "[me
   // The extent is meant for 2, which no longer wants it.
   d.has(2, 3, seconds(1), false);
   d.state.given_back(1, 9, d.now);
-  CHECK(d.state.take_loans().empty());
+  CHECK(d.state.take_assignments().empty());
   CHECK(d.state.take_returns() == std::vector<broker::extent_number>{9});
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("broker: ranks are added and removed", "[memory]") {
   SECTION("the receiving rank is removed: the arena gets the extent") {
     d.state.remove(3, d.now);
     d.state.given_back(1, 4, d.now);
-    CHECK(d.state.take_loans().empty());
+    CHECK(d.state.take_assignments().empty());
     CHECK(d.state.take_returns() == std::vector<broker::extent_number>{4});
     d.has(2, 3, seconds(1), true);
     CHECK(d.state.take_orders().size() == 1); // 1 gives again
@@ -202,9 +202,9 @@ TEST_CASE("broker: ranks are added and removed", "[memory]") {
   SECTION("the receiving rank does not accept: another one that wants it gets it") {
     d.has(2, 3, seconds(1), true);
     d.state.given_back(1, 4, d.now);
-    REQUIRE(d.state.take_loans() == loans{{3, 4}});
+    REQUIRE(d.state.take_assignments() == assignments{{3, 4}});
     d.state.accepted({3, 4}, false, d.now);
-    CHECK(d.state.take_orders().size() + d.state.take_loans().size() == 1);
+    CHECK(d.state.take_orders().size() + d.state.take_assignments().size() == 1);
     CHECK(d.state.moved() == 0);
   }
   CHECK(d.state.check() == "");
@@ -224,7 +224,7 @@ TEST_CASE("broker: every extent has exactly one place, whatever happens", "[memo
   for (std::uint32_t x = 0; x < 12; ++x)
     free.insert(x);
   std::set<broker::holder> asked;
-  std::vector<broker::loan> under_way;
+  std::vector<broker::assignment> under_way;
   broker::holder last = 0;
   std::uint64_t first_ones = 0;
   for (int i = 0; i < 5000; ++i) {
@@ -273,11 +273,11 @@ TEST_CASE("broker: every extent has exactly one place, whatever happens", "[memo
       REQUIRE(asked.insert(x.from).second);
     }
     const auto named = [&](std::uint32_t extent) {
-      const auto found = std::ranges::find(under_way, broker::loan{0, extent});
+      const auto found = std::ranges::find(under_way, broker::assignment{0, extent});
       REQUIRE(found != under_way.end());
       under_way.erase(found);
     };
-    for (const auto& x : d.state.take_loans()) {
+    for (const auto& x : d.state.take_assignments()) {
       named(x.extent);
       for (const auto& other : under_way)
         REQUIRE(other.to != x.to);

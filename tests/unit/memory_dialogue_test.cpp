@@ -57,7 +57,7 @@ struct world {
       all.push_back(worker::page(next_page_++));
     const auto placed = state.place(1, worker::request(std::move(all), 100 * s), now);
     REQUIRE(placed);
-    memory.borrow(now);
+    memory.request_extents(now);
   }
   std::vector<memory_report> reports() {
     memory.report_extents(now);
@@ -119,9 +119,9 @@ TEST_CASE("memory dialogue: a wish is reported when the arena has none, once a s
   CHECK(said[0].extents == 0);
   // The state asks again, and the broker knows.
   w.memory.grow(1, w.now);
-  w.memory.borrow(w.now += 999 * ms);
+  w.memory.request_extents(w.now += 999 * ms);
   CHECK(w.reports().empty());
-  w.memory.borrow(w.now += 1 * ms);
+  w.memory.request_extents(w.now += 1 * ms);
   said = w.reports();
   REQUIRE(said.size() == 1);
   CHECK(said[0].wants);
@@ -143,9 +143,9 @@ TEST_CASE("memory dialogue: a fulfilled wish is none", "[memory_dialogue]") {
   w.extents.limit(1);
   if (by_arena) {
     w.memory.grow(1, w.now);
-    w.memory.borrow(w.now);
+    w.memory.request_extents(w.now);
   } else {
-    CHECK(w.memory.accept(w.extents.lend().value().number, w.now));
+    CHECK(w.memory.accept(w.extents.assign().value().number, w.now));
   }
   const auto said = w.reports();
   REQUIRE(said.size() == 1);
@@ -153,7 +153,7 @@ TEST_CASE("memory dialogue: a fulfilled wish is none", "[memory_dialogue]") {
   CHECK(said[0].extents == 1);
   // Only an extent that another rank gave lets the rank ask again at once.
   w.memory.grow(9, w.now);
-  w.memory.borrow(w.now);
+  w.memory.request_extents(w.now);
   CHECK(w.reports().size() == (by_arena ? 0 : 1));
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("memory dialogue: the allocator is answered when it has the frames, in
   w.memory.grow(8, w.now);
   w.memory.grow(100, w.now);
   CHECK(w.memory.has_growers());
-  w.memory.borrow(w.now);
+  w.memory.request_extents(w.now);
   // A rank that has memory goes on with what there is.
   CHECK(w.memory.take_grown() == numbers{4, 8, 12});
   CHECK_FALSE(w.memory.has_growers());
@@ -198,13 +198,13 @@ TEST_CASE("memory dialogue: a rank without memory waits a second for what may co
   world w(has_broker);
   w.extents.failure = why;
   w.memory.grow(4, w.now);
-  w.memory.borrow(w.now);
+  w.memory.request_extents(w.now);
   const bool may_come = why == errc::busy || (why == errc::full && has_broker);
   CHECK(w.memory.has_growers() == may_come);
   CHECK(w.memory.take_grown() == (may_come ? numbers{} : numbers{0}));
-  w.memory.borrow(w.now + 999 * ms);
+  w.memory.request_extents(w.now + 999 * ms);
   CHECK(w.memory.take_grown().empty());
-  w.memory.borrow(w.now + 1 * s);
+  w.memory.request_extents(w.now + 1 * s);
   CHECK(w.memory.take_grown() == (may_come ? numbers{0} : numbers{}));
   CHECK_FALSE(w.memory.has_growers());
 }
@@ -212,17 +212,17 @@ TEST_CASE("memory dialogue: a rank without memory waits a second for what may co
 TEST_CASE("memory dialogue: only extents of the arena are accepted, and none while draining", "[memory_dialogue]") {
   world w;
   CHECK_FALSE(w.memory.accept(3, w.now));
-  CHECK(w.memory.accept(w.extents.lend().value().number, w.now));
+  CHECK(w.memory.accept(w.extents.assign().value().number, w.now));
   CHECK(w.memory.take_changed_frames() == 4U);
   CHECK_FALSE(w.memory.take_changed_frames());
   w.state.drain(w.now);
-  CHECK_FALSE(w.memory.accept(w.extents.lend().value().number, w.now));
+  CHECK_FALSE(w.memory.accept(w.extents.assign().value().number, w.now));
 }
 
 TEST_CASE("memory dialogue: an extent is returned when the store no longer knows it", "[memory_dialogue]") {
   world w;
   w.memory.grow(8, w.now);
-  w.memory.borrow(w.now);
+  w.memory.request_extents(w.now);
   REQUIRE(w.store.known.size() == 2);
   CHECK_FALSE(w.memory.take_returned());
   REQUIRE(w.state.begin_emptying(true, 1 * s, w.now));

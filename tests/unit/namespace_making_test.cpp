@@ -114,7 +114,7 @@ void carry_out(harness& w, const rules::effect& order, Code code) {
 
 } // namespace
 
-TEST_CASE("a namespace is checked, registered at shards, opened, and then served with its ranks, in this order",
+TEST_CASE("namespace making: a namespace is checked, registered at shards, opened, then served with its ranks",
           "[namespaces]") {
   harness w;
   w.make(1);
@@ -137,7 +137,8 @@ TEST_CASE("a namespace is checked, registered at shards, opened, and then served
   CHECK(w.orders.empty());
 }
 
-TEST_CASE("a namespace that cannot be stored here is refused before anything is done", "[namespaces]") {
+TEST_CASE("namespace making: a namespace that cannot be stored here is refused before anything is done",
+          "[namespaces]") {
   harness w;
   w.unfit = true;
   w.make(1);
@@ -145,7 +146,7 @@ TEST_CASE("a namespace that cannot be stored here is refused before anything is 
   CHECK(w.nothing_left());
 }
 
-TEST_CASE("clients that create the same namespace share the work", "[namespaces]") {
+TEST_CASE("namespace making: clients that create the same namespace share the work", "[namespaces]") {
   harness w;
   w.make(1);
   w.make(2);
@@ -158,7 +159,8 @@ TEST_CASE("clients that create the same namespace share the work", "[namespaces]
     CHECK(w.answer(request) == errc::ok);
 }
 
-TEST_CASE("a failure at any step leaves nothing behind and is reported to every waiting client", "[namespaces]") {
+TEST_CASE("namespace making: a failure at any step leaves nothing behind and is reported to every waiting client",
+          "[namespaces]") {
   harness w;
   w.make(1);
   w.make(2);
@@ -206,7 +208,8 @@ TEST_CASE("a failure at any step leaves nothing behind and is reported to every 
   CHECK(w.answer(9) == errc::ok);
 }
 
-TEST_CASE("a namespace is detached from clients, removed from shards, and closed, in this order", "[namespaces]") {
+TEST_CASE("namespace making: a namespace is detached from clients, removed from shards, and closed, in this order",
+          "[namespaces]") {
   harness w;
   w.serve();
   const bool force = GENERATE(false, true);
@@ -232,7 +235,7 @@ TEST_CASE("a namespace is detached from clients, removed from shards, and closed
   CHECK(w.answer(5) == errc::unknown_namespace);
 }
 
-TEST_CASE("a namespace in use is not removed", "[namespaces]") {
+TEST_CASE("namespace making: a namespace in use is not removed", "[namespaces]") {
   harness w;
   w.serve();
   w.state.remove(2, w.id, false);
@@ -250,7 +253,7 @@ TEST_CASE("a namespace in use is not removed", "[namespaces]") {
   CHECK(w.orders.empty());
 }
 
-TEST_CASE("a removal that some shards have started is forced on all", "[namespaces]") {
+TEST_CASE("namespace making: a removal that some shards have started is forced on all", "[namespaces]") {
   harness w;
   w.serve();
   w.state.remove(2, w.id, false);
@@ -264,7 +267,8 @@ TEST_CASE("a removal that some shards have started is forced on all", "[namespac
   CHECK(w.nothing_left());
 }
 
-TEST_CASE("a namespace that only some shards have removed serves no one and can only be removed", "[namespaces]") {
+TEST_CASE("namespace making: a namespace that only some shards have removed serves no one and can only be removed",
+          "[namespaces]") {
   harness w;
   w.serve();
   const bool force = GENERATE(false, true);
@@ -303,7 +307,8 @@ TEST_CASE("a namespace that only some shards have removed serves no one and can 
   }
 }
 
-TEST_CASE("whatever the outcome of orders, each request is answered once and no order is forgotten", "[namespaces]") {
+TEST_CASE("namespace making: whatever the outcome of orders, each request is answered once and no order is forgotten",
+          "[namespaces]") {
   const auto seed = GENERATE(range(1U, 9U));
   CAPTURE(seed);
   std::mt19937 random(seed);

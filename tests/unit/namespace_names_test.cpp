@@ -5,7 +5,7 @@ namespace namespace_names_test {
 
 using namespace troupe;
 
-TEST_CASE("A namespace is found by its name, and its name by its id", "[namespaces]") {
+TEST_CASE("namespace names: a namespace is found by its name, and its name by its id", "[namespaces]") {
   namespace_names names;
   CHECK_FALSE(names.find("a"));
   CHECK_FALSE(names.name_of({1, 1}));
@@ -26,7 +26,7 @@ TEST_CASE("A namespace is found by its name, and its name by its id", "[namespac
   CHECK(names.find("a") == namespace_id{3, 3});
 }
 
-TEST_CASE("A namespace keeps the name that it had first", "[namespaces]") {
+TEST_CASE("namespace names: a namespace keeps the name that it had first", "[namespaces]") {
   namespace_names names;
   names.add({1, 1}, "a");
   names.add({1, 1}, "b");
@@ -35,7 +35,7 @@ TEST_CASE("A namespace keeps the name that it had first", "[namespaces]") {
   CHECK(names.name_of({1, 1}) == "a");
 }
 
-TEST_CASE("Names are counted by prefix", "[namespaces]") {
+TEST_CASE("namespace names: names are counted by prefix", "[namespaces]") {
   namespace_names names;
   CHECK(names.count_with_prefix("") == 0);
   for (std::uint64_t i = 1; const auto* name : {"hf3fs", "hf3fs-", "hf3fs-a", "hf3fs-b", "hf3f", "hf3ft", "sglang-a"})

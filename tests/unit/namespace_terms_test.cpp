@@ -7,7 +7,8 @@ namespace namespace_terms_test {
 
 using namespace troupe;
 
-TEST_CASE("what is wrong with a namespace of a client is said without a place in a config", "[namespaces]") {
+TEST_CASE("namespace terms: what is wrong with a namespace of a client is said without a place in a config",
+          "[namespaces]") {
   config::node_config options;
   options.actors.make_namespaces = true;
   io::arena_facts arena;

@@ -7,7 +7,7 @@ namespace next_tick_test {
 
 using namespace troupe;
 
-TEST_CASE("The next tick: a tick that was superseded by an earlier one still serves its due time") {
+TEST_CASE("next tick: a tick that was superseded by an earlier one still serves its due time") {
   const timestamp start{std::chrono::seconds(100)};
   const auto after = [&](int seconds) { return start + std::chrono::seconds(seconds); };
   next_tick it;

@@ -21,18 +21,19 @@ config::node_config with_ranks(std::vector<std::optional<std::uint32_t>> wishes)
 
 } // namespace
 
-TEST_CASE("the kernel places memory unless it is to be spread", "[node]") {
+TEST_CASE("node memory placement: the kernel places memory unless it is to be spread", "[node]") {
   auto options = with_ranks({std::nullopt, std::nullopt});
   CHECK(numa_nodes_for(options, nodes{0, 1}) == nodes{0, 1});
   options.memory.numa = "off";
   CHECK(numa_nodes_for(options, nodes{0, 1}) == nodes{});
 }
 
-TEST_CASE("memory is spread over all NUMA nodes, whatever ranks prefer", "[node]") {
+TEST_CASE("node memory placement: memory is spread over all NUMA nodes, whatever ranks prefer", "[node]") {
   CHECK(numa_nodes_for(with_ranks({1, 1}), nodes{0, 1, 2}) == nodes{0, 1, 2});
 }
 
-TEST_CASE("each rank that prefers an unknown NUMA node gets an error with the known ones", "[node]") {
+TEST_CASE("node memory placement: each rank that prefers an unknown NUMA node gets an error with the known ones",
+          "[node]") {
   const auto options = with_ranks({1, 2, std::nullopt, 7});
   const auto faults = faults_of_numa_nodes(options, nodes{0, 1});
   REQUIRE(faults.size() == 2);
@@ -46,12 +47,14 @@ TEST_CASE("each rank that prefers an unknown NUMA node gets an error with the kn
   CHECK(refused.error().text == config::to_string(faults[0]));
 }
 
-TEST_CASE("preferences are accepted and ignored where the kernel reports no NUMA nodes", "[node]") {
+TEST_CASE("node memory placement: preferences are accepted and ignored where the kernel reports no NUMA nodes",
+          "[node]") {
   CHECK(faults_of_numa_nodes(with_ranks({5}), {}).empty());
   CHECK(numa_nodes_for(with_ranks({5}), {}) == nodes{});
 }
 
-TEST_CASE("memory that can never be provided is an error that depends on its page type", "[node][memory]") {
+TEST_CASE("node memory placement: memory that can never be provided is an error that depends on its page type",
+          "[node][memory]") {
   constexpr std::uint64_t mebibyte = 1U << 20U;
   const memory_bound bound{512 * mebibyte, "this host has"};
   const io::huge_page_room none{};

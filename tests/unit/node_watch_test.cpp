@@ -23,7 +23,7 @@ struct watched {
 
 } // namespace
 
-TEST_CASE("A node without index memory for new keys reports it as long as it lasts, and serves",
+TEST_CASE("node watch: a node without index memory for new keys reports it as long as it lasts, and serves",
           "[condition][memory]") {
   watched w;
   CHECK(w.watch.look(0, at(0)).empty());
@@ -50,7 +50,7 @@ namespace {
 
 /// Memory of which a host has given some.
 struct given_memory final : io::extent_source {
-  result<io::extent> lend(std::optional<io::numa_node> /*wish*/) override { return fail(errc::busy, "not yet"); }
+  result<io::extent> assign(std::optional<io::numa_node> /*wish*/) override { return fail(errc::busy, "not yet"); }
   bool take_back(std::uint32_t /*number*/) override { return false; }
   std::uint32_t available() const override { return 0; }
   io::extent_counts counts() const override { return counted; }
@@ -69,7 +69,7 @@ bool has_all(const std::string& text, std::initializer_list<const char*> parts) 
 
 } // namespace
 
-TEST_CASE("A node without host memory for pages reports it until it has some", "[condition][memory]") {
+TEST_CASE("node watch: a node without host memory for pages reports it until it has some", "[condition][memory]") {
   const auto condition = std::make_shared<node_condition>();
   const auto extents = std::make_shared<given_memory>();
   node_watch watch(condition, std::make_shared<memory_budget>(800), write_gate::always_open(), extents);
@@ -91,7 +91,7 @@ TEST_CASE("A node without host memory for pages reports it until it has some", "
   CHECK_FALSE(condition->has(trouble::memory_short));
 }
 
-TEST_CASE("A node that waits long for its first memory reports it", "[condition][memory]") {
+TEST_CASE("node watch: a node that waits long for its first memory reports it", "[condition][memory]") {
   const auto condition = std::make_shared<node_condition>();
   const auto extents = std::make_shared<given_memory>();
   node_watch watch(condition, std::make_shared<memory_budget>(800), write_gate::always_open(), extents);
@@ -104,7 +104,7 @@ TEST_CASE("A node that waits long for its first memory reports it", "[condition]
   CHECK_FALSE(condition->has(trouble::memory_short));
 }
 
-TEST_CASE("A node that drops log lines reports it for a minute after the last one", "[condition]") {
+TEST_CASE("node watch: a node that drops log lines reports it for a minute after the last one", "[condition]") {
   watched w;
   CHECK(w.watch.look(0, at(0)).empty());
   CHECK(w.watch.look(5, at(1)).size() == 1);
@@ -117,8 +117,9 @@ TEST_CASE("A node that drops log lines reports it for a minute after the last on
   CHECK_FALSE(w.condition->has(trouble::log_dropped));
 }
 
-TEST_CASE("A node whose claim renewal is late reports it until it is renewed, and no longer once it is lost",
-          "[condition][claims]") {
+TEST_CASE(
+    "node watch: a node whose claim renewal is late reports it until it is renewed, and no longer once it is lost",
+    "[condition][claims]") {
   const auto condition = std::make_shared<node_condition>();
   const auto gate = std::make_shared<write_gate>();
   node_watch watch(condition, std::make_shared<memory_budget>(800), gate);
@@ -139,7 +140,7 @@ TEST_CASE("A node whose claim renewal is late reports it until it is renewed, an
   CHECK(condition->refuses_saves({1, 1}));
 }
 
-TEST_CASE("A node whose client slots are taken by disconnected clients reports it and the processes to end",
+TEST_CASE("node watch: a node whose client slots are taken by disconnected clients reports it and the processes to end",
           "[condition]") {
   watched w;
   CHECK(w.watch.look({3, 0, 3, ""}).empty()); // all of them are attached, as intended

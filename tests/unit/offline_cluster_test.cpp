@@ -48,7 +48,7 @@ outcome play(const std::vector<std::vector<key_digest>>& requests, played_cluste
 
 } // namespace
 
-TEST_CASE("a cluster of one node behaves like that node", "[offline]") {
+TEST_CASE("offline cluster: a cluster of one node behaves like that node", "[offline]") {
   const auto requests = keys_of("mixed:3,400,60,5,15,20");
   played_cache alone(slots(500));
   std::size_t hits = 0;
@@ -59,7 +59,7 @@ TEST_CASE("a cluster of one node behaves like that node", "[offline]") {
   CHECK(x.fetched == 0);
 }
 
-TEST_CASE("with room for all pages, round-robin nodes hit as often as one node", "[offline]") {
+TEST_CASE("offline cluster: with room for all pages, round-robin nodes hit as often as one node", "[offline]") {
   const auto requests = keys_of("mixed:3,400,60,5,15,20");
   const auto one = play(requests, {slots(100'000), 1});
   for (const auto keep : {true, false}) {
@@ -69,7 +69,7 @@ TEST_CASE("with room for all pages, round-robin nodes hit as often as one node",
   }
 }
 
-TEST_CASE("nodes that share statistics hit more often than nodes that do not", "[offline]") {
+TEST_CASE("offline cluster: nodes that share statistics hit more often than nodes that do not", "[offline]") {
   // Requests that come back after a while, among prompts that never do; in turn at three nodes, so that no node sees
   // two uses of a key that follow each other but by chance.
   std::mt19937_64 random(7);

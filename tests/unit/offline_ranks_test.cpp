@@ -38,7 +38,7 @@ outcome play(const numbered_trace& what, const played_cache::options& how) {
 
 } // namespace
 
-TEST_CASE("a cache of several ranks fills like one of a single rank", "[offline]") {
+TEST_CASE("offline ranks: a cache of several ranks fills like one of a single rank", "[offline]") {
   const auto what = number_trace(replay::open_trace("mixed:11,300,20,3,5,5", 512, {}).value());
   const config::storage_config defaults;
   played_cache::options how;
@@ -64,7 +64,8 @@ TEST_CASE("a cache of several ranks fills like one of a single rank", "[offline]
   }
 }
 
-TEST_CASE("a cache of several ranks finds what one of a single rank does, within half a point", "[offline]") {
+TEST_CASE("offline ranks: a cache of several ranks finds what one of a single rank does, within half a point",
+          "[offline]") {
   constexpr int traces = 24;
   const config::storage_config defaults;
   played_cache::options how;

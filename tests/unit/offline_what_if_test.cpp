@@ -53,7 +53,8 @@ const auto silent = [](const std::string&) {};
 
 } // namespace
 
-TEST_CASE("equal prefixes have equal numbers, and earlier blocks are counted up to the first gap", "[offline]") {
+TEST_CASE("offline what if: equal prefixes have equal numbers, and earlier blocks are counted up to the first gap",
+          "[offline]") {
   const auto x = number_trace(trace_of({{1, 2, 3}, {1, 2, 4}, {2, 3}, {1, 5, 3}}));
   CHECK(x.requests == std::vector<std::vector<std::uint32_t>>{{0, 1, 2}, {0, 1, 3}, {4, 5}, {0, 6, 7}});
   CHECK(x.blocks == 11);
@@ -61,7 +62,7 @@ TEST_CASE("equal prefixes have equal numbers, and earlier blocks are counted up 
   CHECK(x.repeated == 3);
 }
 
-TEST_CASE("the computed optimum equals that of an exhaustive search", "[offline]") {
+TEST_CASE("offline what if: the computed optimum equals that of an exhaustive search", "[offline]") {
   const auto seed = GENERATE(range(0U, 40U));
   std::mt19937 random(seed);
   std::vector<std::vector<std::uint64_t>> requests;
@@ -76,7 +77,7 @@ TEST_CASE("the computed optimum equals that of an exhaustive search", "[offline]
   CHECK(optimal_hits(x, capacity) == best_of_all(x, capacity));
 }
 
-TEST_CASE("with room for all blocks every policy hits all earlier ones", "[offline]") {
+TEST_CASE("offline what if: with room for all blocks every policy hits all earlier ones", "[offline]") {
   const auto trace = replay::open_trace("mixed:3,300,60,5,15,20", 64, {}).value();
   const auto all = test::expect_hits(trace.requests);
   what_if_options how;
@@ -91,7 +92,7 @@ TEST_CASE("with room for all blocks every policy hits all earlier ones", "[offli
     CHECK(row.hits == std::vector{all.hit_blocks});
 }
 
-TEST_CASE("a prompt larger than the capacity is played to its end", "[offline]") {
+TEST_CASE("offline what if: a prompt larger than the capacity is played to its end", "[offline]") {
   // The head of the second prompt is found and leased, so that not one slot can be granted to its tail.
   std::vector<std::uint64_t> prompt(40);
   std::iota(prompt.begin(), prompt.end(), 1);
@@ -115,7 +116,7 @@ TEST_CASE("a prompt larger than the capacity is played to its end", "[offline]")
       CHECK(row.hits[i] <= optimum.hits[i]);
 }
 
-TEST_CASE("no policy beats the optimum, and more capacity raises it", "[offline]") {
+TEST_CASE("offline what if: no policy beats the optimum, and more capacity raises it", "[offline]") {
   const auto trace = replay::open_trace("mixed:4,600,60,5,15,20", 64, {}).value();
   what_if_options how;
   how.low_watermark = 0.01;
@@ -136,7 +137,7 @@ TEST_CASE("no policy beats the optimum, and more capacity raises it", "[offline]
   CHECK(report.rows.front().hits.front() > 0);
 }
 
-TEST_CASE("an invalid policy or capacity is refused", "[offline]") {
+TEST_CASE("offline what if: an invalid policy or capacity is refused", "[offline]") {
   const auto trace = trace_of({{1, 2}});
   what_if_options how;
   how.policies = {"lru", "fifo"};
@@ -146,7 +147,7 @@ TEST_CASE("an invalid policy or capacity is refused", "[offline]") {
   CHECK(what_if(trace, how, silent).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("a report is written as text, JSON and SVG", "[offline]") {
+TEST_CASE("offline what if: a report is written as text, JSON and SVG", "[offline]") {
   const auto trace = trace_of({{1, 2}, {1, 2}, {3}});
   what_if_options how;
   how.capacities = {100, 16, 100};

@@ -52,7 +52,7 @@ struct raw_zmq_peer {
     }
   }
   /// The first bytes of a client: a greeting of 64 bytes with the mechanism NULL, and the kind of its socket.
-  void greet(std::string_view kind = "DEALER") const {
+  void shake_hands(std::string_view kind = "DEALER") const {
     std::string greeting("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16);
     greeting.resize(64, '\0');
     auto ready = std::string("\x05READY\x0bSocket-Type\0\0\0", 21) + static_cast<char>(kind.size());

@@ -81,7 +81,7 @@ errc asked(const client_rights& rights, int kind, owner_id owner, const namespac
 
 } // namespace
 
-TEST_CASE("a client may only use its own name and namespace, within its limits", "[reception]") {
+TEST_CASE("reception rights: a client may only use its own name and namespace, within its limits", "[reception]") {
   const client_rights rights(scope());
   const auto kind = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8, 9);
   const bool has_owner = kind < 7;
@@ -94,7 +94,7 @@ TEST_CASE("a client may only use its own name and namespace, within its limits",
   CHECK(asked(rights, kind, me, ns, 5) == (has_batch ? errc::limit_exceeded : errc::ok));
 }
 
-TEST_CASE("a client may write to its reserved slots until it reports the end", "[reception]") {
+TEST_CASE("reception rights: a client may write to its reserved slots until it reports the end", "[reception]") {
   client_rights rights(scope());
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
   rights.reserved(0, granted(3));
@@ -111,7 +111,8 @@ TEST_CASE("a client may write to its reserved slots until it reports the end", "
   CHECK(code(rights.may_place(0, batch({{2, 5}}))) == errc::ok);
 }
 
-TEST_CASE("a reassigned slot is reserved with its new generation, and only that ends it", "[reception]") {
+TEST_CASE("reception rights: a reassigned slot is reserved with its new generation, and only that ends it",
+          "[reception]") {
   client_rights rights(scope());
   rights.reserved(0, granted(1));
   auto again = granted(1);
@@ -122,7 +123,7 @@ TEST_CASE("a reassigned slot is reserved with its new generation, and only that 
   CHECK(code(rights.may_place(0, batch({{0, 6}}))) == errc::ok);
 }
 
-TEST_CASE("keys without a granted slot permit no write", "[reception]") {
+TEST_CASE("reception rights: keys without a granted slot permit no write", "[reception]") {
   client_rights rights(scope());
   for (const auto refused : {errc::exists, errc::busy, errc::full, errc::not_found}) {
     auto reply = granted(1);
@@ -132,7 +133,7 @@ TEST_CASE("keys without a granted slot permit no write", "[reception]") {
   }
 }
 
-TEST_CASE("a peer may look up and fetch, and not write", "[reception]") {
+TEST_CASE("reception rights: a peer may look up and fetch, and not write", "[reception]") {
   auto of_node = scope();
   of_node.reads_only = true;
   const client_rights rights(of_node);
@@ -160,7 +161,7 @@ TEST_CASE("a peer may look up and fetch, and not write", "[reception]") {
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
 }
 
-TEST_CASE("a client may request keys of peers in its namespace, a batch at a time", "[reception]") {
+TEST_CASE("reception rights: a client may request keys of peers in its namespace, a batch at a time", "[reception]") {
   const client_rights rights(scope());
   CHECK(code(rights.may(prefix_fetch_request{ns, {}, keys(4)})) == errc::ok);
   CHECK(code(rights.may(prefix_fetch_request{ns, {}, keys(5)})) == errc::limit_exceeded);
@@ -174,7 +175,7 @@ TEST_CASE("a client may request keys of peers in its namespace, a batch at a tim
   CHECK(code(rights.may(fetch_pages_request{foreign, 1, {}, {}})) == errc::unknown_namespace);
 }
 
-TEST_CASE("a client may fetch and place one batch at a time", "[reception]") {
+TEST_CASE("reception rights: a client may fetch and place one batch at a time", "[reception]") {
   client_rights rights(scope());
   CHECK(code(rights.may_fetch(batch({{0, 1}, {1, 1}, {7, 0xffffffff}}))) == errc::ok);
   CHECK(code(rights.may_fetch(batch({{0, 1}, {1, 1}, {2, 1}, {3, 1}}))) == errc::limit_exceeded);
@@ -183,7 +184,7 @@ TEST_CASE("a client may fetch and place one batch at a time", "[reception]") {
   CHECK(code(rights.may_place(0, batch({{0, 5}, {1, 5}, {2, 5}, {3, 5}}))) == errc::limit_exceeded);
 }
 
-TEST_CASE("the number of requests in progress is bounded for each client", "[reception]") {
+TEST_CASE("reception rights: the number of requests in progress is bounded for each client", "[reception]") {
   client_rights rights(scope());
   for (int i = 0; i < 5; ++i)
     CHECK(rights.begin_request());
@@ -194,7 +195,7 @@ TEST_CASE("the number of requests in progress is bounded for each client", "[rec
   CHECK_FALSE(rights.begin_request());
 }
 
-TEST_CASE("a client whose attachment ended may request nothing, and it is recorded whether it ever had memory",
+TEST_CASE("reception rights: after its attachment a client may request nothing, and whether it had memory is recorded",
           "[reception]") {
   client_rights silent(scope());
   CHECK(silent.begin_request());
@@ -209,7 +210,7 @@ TEST_CASE("a client whose attachment ended may request nothing, and it is record
   CHECK(code(rights.begin_request()) == errc::unreachable);
 }
 
-TEST_CASE("several threads share the rights of a client", "[reception]") {
+TEST_CASE("reception rights: several threads share the rights of a client", "[reception]") {
   client_rights rights(scope());
   std::vector<std::thread> all;
   std::atomic<int> wrong{0};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "store/handshake_records.hpp"
 #include "store/metadata_store.hpp"
 
 #include <map>

@@ -38,7 +38,8 @@ struct home : one_registry {
 
 } // namespace
 
-TEST_CASE("fetched pages are not evicted before their first use while another page can be evicted", "[registry]") {
+TEST_CASE("registry awaited: fetched pages are not evicted before their first use while another page can be evicted",
+          "[registry]") {
   const auto origin = GENERATE(page_origin::fetched, page_origin::transient);
   home r(GENERATE(make_lru_policy, make_reuse_policy, make_s3_fifo_policy));
   const auto keys = some_keys(1, 6);
@@ -60,8 +61,9 @@ TEST_CASE("fetched pages are not evicted before their first use while another pa
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("keys are counted as fetched by the lookup that they were fetched for, and as in memory later",
-          "[registry]") {
+TEST_CASE(
+    "registry awaited: keys are counted as fetched by the lookup that they were fetched for, and as in memory later",
+    "[registry]") {
   auto how = home::options_with(make_lru_policy);
   const auto residence = std::make_shared<page_residence>();
   how.residence = residence;
@@ -83,7 +85,7 @@ TEST_CASE("keys are counted as fetched by the lookup that they were fetched for,
   CHECK(counts.disk_keys == 0);
 }
 
-TEST_CASE("a lease that is refused as too large is no use of awaited keys", "[registry]") {
+TEST_CASE("registry awaited: a lease that is refused as too large is no use of awaited keys", "[registry]") {
   auto how = home::options_with(make_lru_policy);
   how.max_lease_keys = 3;
   one_registry r(1, how);
@@ -102,7 +104,8 @@ TEST_CASE("a lease that is refused as too large is no use of awaited keys", "[re
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("where keys exceed the memory, no more awaited keys are evicted than are needed", "[registry][memory]") {
+TEST_CASE("registry awaited: where keys exceed the memory, no more awaited keys are evicted than are needed",
+          "[registry][memory]") {
   auto how = home::options_with(make_lru_policy);
   how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
   one_registry r(1, how);
@@ -115,7 +118,8 @@ TEST_CASE("where keys exceed the memory, no more awaited keys are evicted than a
   CHECK(r.count_of(keys) == 33);
 }
 
-TEST_CASE("where no other page can be evicted, fetched pages are evicted too, and kept again later", "[registry]") {
+TEST_CASE("registry awaited: where no other page can be evicted, fetched pages are evicted too, and kept again later",
+          "[registry]") {
   home r;
   const auto held = some_keys(100, 4);
   r.save(held);
@@ -141,7 +145,8 @@ TEST_CASE("where no other page can be evicted, fetched pages are evicted too, an
   CHECK_FALSE(r.evict(1).more);
 }
 
-TEST_CASE("where all fetched pages are held otherwise too, the search for victims ends", "[registry]") {
+TEST_CASE("registry awaited: where all fetched pages are held otherwise too, the search for victims ends",
+          "[registry]") {
   home r(make_lru_policy, 2);
   const auto keys = some_keys(1, 3);
   r.fetch(keys, 0);
@@ -151,7 +156,7 @@ TEST_CASE("where all fetched pages are held otherwise too, the search for victim
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("fetched pages without a use are evicted like others after their time", "[registry]") {
+TEST_CASE("registry awaited: fetched pages without a use are evicted like others after their time", "[registry]") {
   home r;
   const auto keys = some_keys(1, 3);
   r.fetch(keys);
@@ -161,8 +166,9 @@ TEST_CASE("fetched pages without a use are evicted like others after their time"
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an awaited page is promised to no reader: its slot is released at once when the page is erased",
-          "[registry]") {
+TEST_CASE(
+    "registry awaited: an awaited page is promised to no reader: its slot is released at once when the page is erased",
+    "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto made = r.fetch(keys);
@@ -179,7 +185,7 @@ TEST_CASE("an awaited page is promised to no reader: its slot is released at onc
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a location promise outlasts the wait and is not ended by a lease", "[registry]") {
+TEST_CASE("registry awaited: a location promise outlasts the wait and is not ended by a lease", "[registry]") {
   home r;
   const auto keys = some_keys(1, 1);
   r.fetch(keys);
@@ -202,7 +208,7 @@ TEST_CASE("a location promise outlasts the wait and is not ended by a lease", "[
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a promise on an awaited key lasts for its time and no longer", "[registry]") {
+TEST_CASE("registry awaited: a promise on an awaited key lasts for its time and no longer", "[registry]") {
   home r;
   const auto keys = some_keys(1, 1);
   r.fetch(keys);
@@ -212,7 +218,7 @@ TEST_CASE("a promise on an awaited key lasts for its time and no longer", "[regi
   CHECK(r.evict(1, 0, 2).slots == 1);
 }
 
-TEST_CASE("awaited parents that were considered for eviction stay awaited", "[registry]") {
+TEST_CASE("registry awaited: awaited parents that were considered for eviction stay awaited", "[registry]") {
   home r;
   const auto keys = some_keys(1, 4);
   r.fetch(keys);
@@ -230,7 +236,7 @@ TEST_CASE("awaited parents that were considered for eviction stay awaited", "[re
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a key is awaited on all ranks, until it is leased as a whole", "[registry]") {
+TEST_CASE("registry awaited: a key is awaited on all ranks, until it is leased as a whole", "[registry]") {
   home r(make_lru_policy, 2);
   const auto keys = some_keys(1, 3);
   r.fetch(keys, 0);
@@ -251,8 +257,9 @@ TEST_CASE("a key is awaited on all ranks, until it is leased as a whole", "[regi
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an awaited key that was reserved or leased when its first page arrived is not awaited further",
-          "[registry]") {
+TEST_CASE(
+    "registry awaited: an awaited key that was reserved or leased when its first page arrived is not awaited further",
+    "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto made = r.save(keys);
@@ -266,7 +273,7 @@ TEST_CASE("an awaited key that was reserved or leased when its first page arrive
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("awaited keys with children are evicted from the end of the chain", "[registry]") {
+TEST_CASE("registry awaited: awaited keys with children are evicted from the end of the chain", "[registry]") {
   home r;
   const auto keys = some_keys(1, 3);
   r.fetch(keys);

@@ -42,7 +42,7 @@ struct bounded : one_registry {
 
 } // namespace
 
-TEST_CASE("one caller leases at most its share of the keys", "[registry]") {
+TEST_CASE("registry bounds: one caller leases at most its share of the keys", "[registry]") {
   bounded r(20);
   CHECK(r.locate_as(alice, r.first(10), half) == errc::ok);
   // Several leases of one caller, and a repeated one, count together.
@@ -67,7 +67,7 @@ TEST_CASE("one caller leases at most its share of the keys", "[registry]") {
   CHECK(r.locate_as({1, 5}, r.first(10), half, 2) == errc::ok);
 }
 
-TEST_CASE("a match beyond the share of the caller leases nothing", "[registry]") {
+TEST_CASE("registry bounds: a match beyond the share of the caller leases nothing", "[registry]") {
   bounded r(20);
   const auto match = [&](ticket lease, std::size_t n) {
     return r.state.match({r.ns, lease, std::chrono::seconds(5), r.first(n), half}, at(0));
@@ -79,7 +79,7 @@ TEST_CASE("a match beyond the share of the caller leases nothing", "[registry]")
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("read-only callers have one common share", "[registry]") {
+TEST_CASE("registry bounds: read-only callers have one common share", "[registry]") {
   bounded r(20);
   constexpr lease_bounds reader{100, whole_share, whole_share / 4};
   CHECK(r.locate_as(alice, r.first(3), reader) == errc::ok);
@@ -95,7 +95,7 @@ TEST_CASE("read-only callers have one common share", "[registry]") {
   CHECK(r.locate_as({4, 1}, r.part(8, 10), half) == errc::ok);
 }
 
-TEST_CASE("locations that readers received count with their leases until they expire", "[registry]") {
+TEST_CASE("registry bounds: locations that readers received count with their leases until they expire", "[registry]") {
   bounded r(20);
   constexpr std::uint32_t quarter = whole_share / 4;
   const auto protect = [&](const keys_t& what, std::int64_t now) {
@@ -117,7 +117,8 @@ TEST_CASE("locations that readers received count with their leases until they ex
   CHECK(r.state.protect({r.ns, 0, false, std::chrono::seconds(10), r.keys}, at(12)).has_value());
 }
 
-TEST_CASE("the share is a part of the capacity of the namespace, even while it is empty", "[registry]") {
+TEST_CASE("registry bounds: the share is a part of the capacity of the namespace, even while it is empty",
+          "[registry]") {
   one_registry r;
   must(r.state.add_rank(r.ns, 0, 40));
   const auto keys = some_keys(1, 24);
@@ -130,7 +131,7 @@ TEST_CASE("the share is a part of the capacity of the namespace, even while it i
   CHECK(locate(20));
 }
 
-TEST_CASE("the number of leases of one caller is bounded", "[registry]") {
+TEST_CASE("registry bounds: the number of leases of one caller is bounded", "[registry]") {
   bounded r(20);
   constexpr lease_bounds two{2, whole_share, 0};
   CHECK(r.locate_as({1, 1}, r.first(1), two) == errc::ok);
@@ -142,7 +143,7 @@ TEST_CASE("the number of leases of one caller is bounded", "[registry]") {
   CHECK(r.locate_as({1, 3}, r.first(1), two) == errc::ok);
 }
 
-TEST_CASE("a strict release distinguishes a repeated one from one of an unknown lease", "[registry]") {
+TEST_CASE("registry bounds: a strict release distinguishes a repeated one from one of an unknown lease", "[registry]") {
   bounded r(4);
   CHECK(r.locate_as(alice, r.first(1), half) == errc::ok);
   CHECK(r.release_as(bob) == errc::not_found);
@@ -153,7 +154,8 @@ TEST_CASE("a strict release distinguishes a repeated one from one of an unknown 
   CHECK(r.release_as(bob) == errc::not_found);
 }
 
-TEST_CASE("pages written under another ticket cannot be finished, even when they are published", "[registry]") {
+TEST_CASE("registry bounds: pages written under another ticket cannot be finished, even when they are published",
+          "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto pages = one_registry::pages(keys, r.reserve(alice, keys));
@@ -169,7 +171,8 @@ TEST_CASE("pages written under another ticket cannot be finished, even when they
   CHECK(r.state.abort({r.ns, 0, alice, {}, true}, at(0)).has_value());
 }
 
-TEST_CASE("a lookup can trim what it added beyond a length, and nothing that the lease held before", "[registry]") {
+TEST_CASE("registry bounds: a lookup can trim what it added beyond a length, and nothing that the lease held before",
+          "[registry]") {
   bounded r(20);
   const auto match = [&](const keys_t& what) {
     return r.state.match({r.ns, alice, std::chrono::seconds(5), what, half}, at(0)).value();

@@ -6,7 +6,7 @@ namespace registry_children_test {
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE("Changes of child counts are sent in requests of a bounded size, in order", "[registry]") {
+TEST_CASE("registry children: changes of child counts are sent in requests of a bounded size, in order", "[registry]") {
   const auto id = namespace_of(1).id();
   outbox_collector collector(id, 1, 2, false, false);
   constexpr std::size_t count = 2 * child_changes_max + 5;
@@ -34,7 +34,8 @@ TEST_CASE("Changes of child counts are sent in requests of a bounded size, in or
   CHECK(out.children[0].request.changes.size() == 1);
 }
 
-TEST_CASE("A shard refuses a request with more changes of child counts than the bound", "[registry]") {
+TEST_CASE("registry children: a shard refuses a request with more changes of child counts than the bound",
+          "[registry]") {
   registry_state state(registry_options{.shard = 0, .shard_count = 2});
   const auto ns = namespace_of(1);
   REQUIRE(state.add_namespace(ns));

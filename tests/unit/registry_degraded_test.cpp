@@ -1,6 +1,6 @@
 // A registry whose node can no longer store pages.
 
-#include "base/node_condition.hpp"
+#include "actors/support/node_condition.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
@@ -31,7 +31,7 @@ TEST_CASE("registry: a damaged slab fails saves on every rank and not loads", "[
   auto& r = w.registry;
   const auto keys = some_keys(1, 4);
   r.save({keys[1], keys[3]}, 0);
-  CHECK(w.condition->slab_damaged(r.ns, 1, "rank 1 is gone"));
+  CHECK(w.condition->slab_damaged(r.ns, 1, "rank 1 is lost"));
 
   const auto mixed = r.begin(r.next_ticket(), keys).value();
   CHECK(mixed.what == reserve_plan::kind::answered);
@@ -42,7 +42,7 @@ TEST_CASE("registry: a damaged slab fails saves on every rank and not loads", "[
     const auto refused = r.begin(r.next_ticket(), wanted, rank);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == errc::slab_damaged);
-    CHECK(refused.error().text.find("rank 1 is gone") != std::string::npos);
+    CHECK(refused.error().text.find("rank 1 is lost") != std::string::npos);
   }
   CHECK(r.state.stats().reservations == 0);
   CHECK(r.info(keys[0]) == std::nullopt);

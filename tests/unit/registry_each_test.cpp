@@ -40,7 +40,7 @@ keys_t only(const keys_t& keys, std::initializer_list<std::size_t> positions) {
 
 } // namespace
 
-TEST_CASE("each: keys behind a missing one are found and leased, the missing ones are not", "[registry]") {
+TEST_CASE("registry each: keys behind a missing one are found and leased, the missing ones are not", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(0, 6);
   for (const auto i : {1, 2, 5})
@@ -59,7 +59,7 @@ TEST_CASE("each: keys behind a missing one are found and leased, the missing one
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("each: nothing is leased where nothing is complete", "[registry]") {
+TEST_CASE("registry each: nothing is leased where nothing is complete", "[registry]") {
   one_registry r;
   const auto found = each(r, alice, some_keys(0, 3));
   CHECK(found.matched == 0);
@@ -68,7 +68,7 @@ TEST_CASE("each: nothing is leased where nothing is complete", "[registry]") {
   CHECK(r.state.stats().leases == 0);
 }
 
-TEST_CASE("retained keys stay leased, all others of the lease are given back", "[registry]") {
+TEST_CASE("registry each: retained keys stay leased, all others of the lease are given back", "[registry]") {
   one_registry r;
   const auto keys = some_keys(0, 6);
   r.save(keys);
@@ -100,7 +100,7 @@ TEST_CASE("retained keys stay leased, all others of the lease are given back", "
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a page that was found and is damaged meanwhile is not retained", "[registry]") {
+TEST_CASE("registry each: a page that was found and is damaged meanwhile is not retained", "[registry]") {
   one_registry r;
   const auto keys = some_keys(0, 2);
   const auto pages = r.save(keys);
@@ -111,7 +111,7 @@ TEST_CASE("a page that was found and is damaged meanwhile is not retained", "[re
   CHECK(leases_of(r, keys[1]) == 0);
 }
 
-TEST_CASE("only retained keys count as used", "[registry]") {
+TEST_CASE("registry each: only retained keys count as used", "[registry]") {
   one_registry r;
   const auto keys = some_keys(0, 4);
   for (const auto& key : keys)
@@ -128,7 +128,7 @@ TEST_CASE("only retained keys count as used", "[registry]") {
     CHECK(r.count({keys[i]}) == 0);
 }
 
-TEST_CASE("io workers are notified of the keys that are retained", "[registry]") {
+TEST_CASE("registry each: io workers are notified of the keys that are retained", "[registry]") {
   one_registry r(1, {.tells_workers = true});
   const auto keys = some_keys(0, 4);
   const auto pages = r.save(keys);

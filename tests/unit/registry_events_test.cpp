@@ -55,14 +55,14 @@ struct publishing_registry : one_registry {
 
 } // namespace
 
-TEST_CASE("a registry without a publisher refuses descriptions", "[registry][events]") {
+TEST_CASE("registry events: a registry without a publisher refuses descriptions", "[registry][events]") {
   one_registry x;
   x.save(some_keys(1, 2));
   CHECK(x.state.describe_pages({x.ns, describe_keys(some_keys(1, 2))}).error().code == errc::unsupported);
   CHECK(x.state.take_outbox().events.empty());
 }
 
-TEST_CASE("only complete keys are described", "[registry][events]") {
+TEST_CASE("registry events: only complete keys are described", "[registry][events]") {
   publishing_registry x(2);
   const auto keys = some_keys(1, 3);
   CHECK(x.removed().empty());
@@ -82,7 +82,7 @@ TEST_CASE("only complete keys are described", "[registry][events]") {
   CHECK(x.state.describe_pages({x.ns, bad}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("a described key that is not complete any more is reported once", "[registry][events]") {
+TEST_CASE("registry events: a described key that is not complete any more is reported once", "[registry][events]") {
   publishing_registry x(2);
   const auto keys = some_keys(1, 6);
   std::vector<page_ref> pages;
@@ -120,7 +120,7 @@ TEST_CASE("the end of a namespace is reported behind the removal of its keys", "
   CHECK(x.reports.back().ns == x.ns);
 }
 
-TEST_CASE("removals and descriptions of a key are reported in their order", "[registry][events]") {
+TEST_CASE("registry events: removals and descriptions of a key are reported in their order", "[registry][events]") {
   publishing_registry x;
   const auto keys = some_keys(1, 1);
   x.removed();
@@ -136,7 +136,7 @@ TEST_CASE("removals and descriptions of a key are reported in their order", "[re
   CHECK(kinds == std::vector<std::size_t>{1, 2, 1, 2});
 }
 
-TEST_CASE("a rank that is added makes described keys incomplete", "[registry][events]") {
+TEST_CASE("registry events: a rank that is added makes described keys incomplete", "[registry][events]") {
   publishing_registry x;
   auto spec = namespace_of(0, "automatic");
   must(x.state.add_namespace(spec, {.automatic = true}));
@@ -150,7 +150,7 @@ TEST_CASE("a rank that is added makes described keys incomplete", "[registry][ev
   CHECK(x.removed() == keys_t{keys[0], keys[2]});
 }
 
-TEST_CASE("the keys of a namespace that is removed are reported", "[registry][events]") {
+TEST_CASE("registry events: the keys of a namespace that is removed are reported", "[registry][events]") {
   publishing_registry x;
   const auto keys = some_keys(1, 3);
   x.save(keys);
@@ -161,7 +161,7 @@ TEST_CASE("the keys of a namespace that is removed are reported", "[registry][ev
   CHECK(x.removed() == keys);
 }
 
-TEST_CASE("a described key that moves between memory and disk is reported", "[registry][events]") {
+TEST_CASE("registry events: a described key that moves between memory and disk is reported", "[registry][events]") {
   registry_options how;
   const auto residence = std::make_shared<page_residence>();
   how.residence = residence;

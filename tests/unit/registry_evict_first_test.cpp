@@ -30,7 +30,8 @@ struct home : one_registry {
 
 } // namespace
 
-TEST_CASE("keys that a peer keeps are evicted before all others, from the end of the chain", "[registry]") {
+TEST_CASE("registry evict first: keys that a peer keeps are evicted before all others, from the end of the chain",
+          "[registry]") {
   home r(GENERATE(from_range(policies())));
   const auto old = some_keys(100, 10);
   const auto taken = some_keys(1, 6);
@@ -52,7 +53,7 @@ TEST_CASE("keys that a peer keeps are evicted before all others, from the end of
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an evict-first key neither waits for its children nor delays others", "[registry]") {
+TEST_CASE("registry evict first: an evict-first key neither waits for its children nor delays others", "[registry]") {
   home r;
   const auto chain = some_keys(1, 8);
   r.save(chain, 0, chain_parents(chain));
@@ -76,7 +77,7 @@ TEST_CASE("an evict-first key neither waits for its children nor delays others",
   CHECK(s.state.check_invariants() == "");
 }
 
-TEST_CASE("an evict-first key that is used becomes a normal one", "[registry]") {
+TEST_CASE("registry evict first: an evict-first key that is used becomes a normal one", "[registry]") {
   home r(GENERATE(from_range(policies())));
   const auto old = some_keys(100, 4);
   const auto taken = some_keys(1, 4);
@@ -92,7 +93,8 @@ TEST_CASE("an evict-first key that is used becomes a normal one", "[registry]") 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("held keys stay, evict-first or not, and evict-first ones go first when released", "[registry]") {
+TEST_CASE("registry evict first: held keys stay, evict-first or not, and evict-first ones go first when released",
+          "[registry]") {
   home r;
   const auto old = some_keys(100, 4);
   const auto taken = some_keys(1, 4);
@@ -111,7 +113,7 @@ TEST_CASE("held keys stay, evict-first or not, and evict-first ones go first whe
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("only keys of an existing lease become evict-first", "[registry]") {
+TEST_CASE("registry evict first: only keys of an existing lease become evict-first", "[registry]") {
   home r;
   const auto keys = some_keys(1, 4);
   r.save(keys);
@@ -134,7 +136,8 @@ TEST_CASE("only keys of an existing lease become evict-first", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a page that is erased under the lease is not evict-first when it is stored again", "[registry]") {
+TEST_CASE("registry evict first: a page that is erased under the lease is not evict-first when it is stored again",
+          "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto pages = r.save(keys);
@@ -153,7 +156,8 @@ TEST_CASE("a page that is erased under the lease is not evict-first when it is s
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a page that is replaced under the lease is not made evict-first by the lease", "[registry]") {
+TEST_CASE("registry evict first: a page that is replaced under the lease is not made evict-first by the lease",
+          "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto pages = r.save(keys);
@@ -170,7 +174,9 @@ TEST_CASE("a page that is replaced under the lease is not made evict-first by th
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a transient key stays until it is read, is evicted first afterwards, and stays transient", "[registry]") {
+TEST_CASE(
+    "registry evict first: a transient key stays until it is read, is evicted first afterwards, and stays transient",
+    "[registry]") {
   home r(GENERATE(from_range(policies())));
   const auto old = some_keys(100, 4);
   const auto transients = some_keys(1, 4);
@@ -192,7 +198,9 @@ TEST_CASE("a transient key stays until it is read, is evicted first afterwards, 
   CHECK(r.state.stats().evict_first_keys == 0);
 }
 
-TEST_CASE("a key with a page of its own is not transient, whichever client stores the other ranks", "[registry]") {
+TEST_CASE(
+    "registry evict first: a key with a page of its own is not transient, whichever client stores the other ranks",
+    "[registry]") {
   home r(make_lru_policy, 2);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
@@ -207,7 +215,8 @@ TEST_CASE("a key with a page of its own is not transient, whichever client store
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("any order of saving, reading, marking and evicting leaves nothing behind", "[registry]") {
+TEST_CASE("registry evict first: any order of saving, reading, marking and evicting leaves nothing behind",
+          "[registry]") {
   const auto seed = GENERATE(1U, 2U, 3U, 4U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -251,7 +260,7 @@ TEST_CASE("any order of saving, reading, marking and evicting leaves nothing beh
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys", "[registry]") {
+TEST_CASE("registry evict first: a lookup by a peer counts as a use there, for found and missing keys", "[registry]") {
   home r(make_reuse_policy);
   const auto keys = some_keys(1, 4);
   r.save(keys);
@@ -274,7 +283,8 @@ TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys"
   CHECK(uses() == before + 1);
 }
 
-TEST_CASE("a shard exports its statistics and imports those of others where its policy learns", "[registry]") {
+TEST_CASE("registry evict first: a shard exports its statistics and imports those of others where its policy learns",
+          "[registry]") {
   home r(make_reuse_policy);
   const auto notified = r.state.report_reuse({r.ns}).value();
   CHECK(notified.clock == 0);

@@ -32,7 +32,7 @@ keys_t first_of(const keys_t& keys, std::size_t n) {
 
 } // namespace
 
-TEST_CASE("the least recently used key is evicted first, and of one batch the last one", "[registry]") {
+TEST_CASE("registry evict: the least recently used key is evicted first, and of one batch the last one", "[registry]") {
   one_registry r;
   const auto a = some_keys(1, 3);
   const auto b = some_keys(11, 3);
@@ -53,7 +53,7 @@ TEST_CASE("the least recently used key is evicted first, and of one batch the la
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a key that is evicted for one rank counts for the others", "[registry]") {
+TEST_CASE("registry evict: a key that is evicted for one rank counts for the others", "[registry]") {
   one_registry r(3);
   const auto keys = some_keys(1, 20);
   for (rank_number rank = 0; rank < 3; ++rank)
@@ -105,7 +105,7 @@ TEST_CASE("a key that is evicted for one rank counts for the others", "[registry
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("every kind of use updates the recency", "[registry]") {
+TEST_CASE("registry evict: every kind of use updates the recency", "[registry]") {
   one_registry r(1);
   const auto keys = some_keys(1, 4);
   for (const auto& key : keys)
@@ -127,7 +127,7 @@ TEST_CASE("every kind of use updates the recency", "[registry]") {
   CHECK(oldest_but_one() == keys_t{keys[0], keys[2], keys[3]});
 }
 
-TEST_CASE("slots of all ranks are released, after the key is unpublished", "[registry]") {
+TEST_CASE("registry evict: slots of all ranks are released, after the key is unpublished", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 1);
   const auto zero = r.save(keys, 0);
@@ -140,7 +140,8 @@ TEST_CASE("slots of all ranks are released, after the key is unpublished", "[reg
   CHECK(codes(r.locate(alice, keys, 0)) == codes_t{errc::not_found});
 }
 
-TEST_CASE("incomplete keys are evicted like others, even where the rank has no page of them", "[registry]") {
+TEST_CASE("registry evict: incomplete keys are evicted like others, even where the rank has no page of them",
+          "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 2);
   r.save(keys, 0, chain_parents(keys));
@@ -152,7 +153,7 @@ TEST_CASE("incomplete keys are evicted like others, even where the rank has no p
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("leased and reserved keys stay, and no key is considered twice in vain", "[registry]") {
+TEST_CASE("registry evict: leased and reserved keys stay, and no key is considered twice in vain", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
@@ -173,7 +174,8 @@ TEST_CASE("leased and reserved keys stay, and no key is considered twice in vain
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a round without a victim ends over several calls and is not repeated needlessly", "[registry]") {
+TEST_CASE("registry evict: a round without a victim ends over several calls and is not repeated needlessly",
+          "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 1000);
   r.save(keys);
@@ -195,7 +197,8 @@ TEST_CASE("a round without a victim ends over several calls and is not repeated 
   CHECK(left_of(r, {keys[999]}).empty());
 }
 
-TEST_CASE("a key that becomes free behind the current position is found by the next round", "[registry]") {
+TEST_CASE("registry evict: a key that becomes free behind the current position is found by the next round",
+          "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 100);
   r.save(keys);
@@ -208,7 +211,7 @@ TEST_CASE("a key that becomes free behind the current position is found by the n
   CHECK(r.evict(1).slots + r.evict(1).slots == 1);
 }
 
-TEST_CASE("evictions per call are bounded", "[registry]") {
+TEST_CASE("registry evict: evictions per call are bounded", "[registry]") {
   one_registry r(1, {.max_eviction_looks = 100});
   r.save(some_keys(1, 500));
   const auto reply = r.evict(400);
@@ -217,7 +220,7 @@ TEST_CASE("evictions per call are bounded", "[registry]") {
   CHECK(r.evict(0).slots == 0);
 }
 
-TEST_CASE("a parent is never evicted before its children", "[registry]") {
+TEST_CASE("registry evict: a parent is never evicted before its children", "[registry]") {
   one_registry r;
   const auto trunk = some_keys(1, 3);
   const auto branch = some_keys(11, 2);
@@ -235,7 +238,8 @@ TEST_CASE("a parent is never evicted before its children", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the stem of a chain is evicted with it, although it was used before its end was stored", "[registry]") {
+TEST_CASE("registry evict: the stem of a chain is evicted with it, although it was used before its end was stored",
+          "[registry]") {
   one_registry r;
   const auto chain = some_keys(1, 6);
   const auto parents = chain_parents(chain);
@@ -253,7 +257,8 @@ TEST_CASE("the stem of a chain is evicted with it, although it was used before i
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a shard waits for others to evict children of its oldest keys, unless it is forced", "[registry]") {
+TEST_CASE("registry evict: a shard waits for others to evict children of its oldest keys, unless it is forced",
+          "[registry]") {
   one_registry r(1, {.shard = 0, .shard_count = 2});
   keys_t mine;
   for (std::uint64_t n = 1; mine.size() < 10; ++n)
@@ -290,7 +295,7 @@ TEST_CASE("a shard waits for others to evict children of its oldest keys, unless
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a leased child protects its parents", "[registry]") {
+TEST_CASE("registry evict: a leased child protects its parents", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   r.save(keys, 0, chain_parents(keys));
@@ -302,7 +307,7 @@ TEST_CASE("a leased child protects its parents", "[registry]") {
   CHECK_FALSE(reply.more);
 }
 
-TEST_CASE("a parent that is stored later has its children counted", "[registry]") {
+TEST_CASE("registry evict: a parent that is stored later has its children counted", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   r.save({keys[2]}, 0, {keys[1]});
@@ -324,7 +329,7 @@ TEST_CASE("a parent that is stored later has its children counted", "[registry]"
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an entry without a parent adopts one that is named later, and keeps it", "[registry]") {
+TEST_CASE("registry evict: an entry without a parent adopts one that is named later, and keeps it", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   r.save(keys);
@@ -336,7 +341,7 @@ TEST_CASE("an entry without a parent adopts one that is named later, and keeps i
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a key that occurs twice in a request does not become its own ancestor", "[registry]") {
+TEST_CASE("registry evict: a key that occurs twice in a request does not become its own ancestor", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const keys_t twice{keys[0], keys[1], keys[0]};
@@ -354,7 +359,8 @@ TEST_CASE("a key that occurs twice in a request does not become its own ancestor
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a key that loses its only page below a child becomes a ghost and releases its parent", "[registry]") {
+TEST_CASE("registry evict: a key that loses its only page below a child becomes a ghost and releases its parent",
+          "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   const auto saved = r.save(keys, 0, chain_parents(keys));
@@ -368,7 +374,7 @@ TEST_CASE("a key that loses its only page below a child becomes a ghost and rele
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an aborted child is not counted", "[registry]") {
+TEST_CASE("registry evict: an aborted child is not counted", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   r.save({keys[0]});
@@ -380,7 +386,7 @@ TEST_CASE("an aborted child is not counted", "[registry]") {
   CHECK(r.evict(1).slots == 1);
 }
 
-TEST_CASE("children in other shards count in any order of messages", "[registry]") {
+TEST_CASE("registry evict: children in other shards count in any order of messages", "[registry]") {
   one_registry r(1, {.shard = 0, .shard_count = 2});
   std::uint64_t n = 1;
   const auto next_of = [&](std::uint32_t shard) {
@@ -422,7 +428,8 @@ TEST_CASE("children in other shards count in any order of messages", "[registry]
   CHECK(r.state.stats().refused == 3);
 }
 
-TEST_CASE("a ghost that is dropped while a batch is reserved may be a later key of the batch", "[registry]") {
+TEST_CASE("registry evict: a ghost that is dropped while a batch is reserved may be a later key of the batch",
+          "[registry]") {
   one_registry r(1, {.shard = 0, .shard_count = 2});
   keys_t mine;
   for (std::uint64_t n = 1; mine.size() < 2; ++n)
@@ -435,7 +442,8 @@ TEST_CASE("a ghost that is dropped while a batch is reserved may be a later key 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a chain used in order is evicted from its end, each key when first considered", "[registry]") {
+TEST_CASE("registry evict: a chain used in order is evicted from its end, each key when first considered",
+          "[registry]") {
   one_registry r(1, {.max_eviction_looks = 512});
   for (std::uint64_t chain = 0; chain < 8; ++chain) {
     const auto keys = some_keys(1 + chain * 1000, 512);
@@ -448,7 +456,7 @@ TEST_CASE("a chain used in order is evicted from its end, each key when first co
   CHECK(r.state.keys() == 0);
 }
 
-TEST_CASE("keys that name each other as parents are evicted in the end", "[registry]") {
+TEST_CASE("registry evict: keys that name each other as parents are evicted in the end", "[registry]") {
   one_registry r(1, {.children_hold = std::chrono::seconds(20)});
   const auto ring = some_keys(1, 3);
   const auto others = some_keys(11, 2);
@@ -483,7 +491,7 @@ TEST_CASE("keys that name each other as parents are evicted in the end", "[regis
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the time for which children protect a key restarts when it is used", "[registry]") {
+TEST_CASE("registry evict: the time for which children protect a key restarts when it is used", "[registry]") {
   one_registry r(1, {.children_hold = std::chrono::seconds(20)});
   const auto keys = some_keys(1, 2);
   r.save(keys, 0, chain_parents(keys));
@@ -509,7 +517,7 @@ TEST_CASE("the time for which children protect a key restarts when it is used", 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a parent cycle over two shards is evicted in the end", "[registry]") {
+TEST_CASE("registry evict: a parent cycle over two shards is evicted in the end", "[registry]") {
   one_registry r(1, {.shard = 0, .shard_count = 2, .children_hold = std::chrono::seconds(20)});
   std::uint64_t n = 1;
   while (shard_of(key_of(n), 2) != 0)
@@ -529,7 +537,8 @@ TEST_CASE("a parent cycle over two shards is evicted in the end", "[registry]") 
   CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1, 1}});
 }
 
-TEST_CASE("of keys written together the last one is evicted first, even if some existed before", "[registry]") {
+TEST_CASE("registry evict: of keys written together the last one is evicted first, even if some existed before",
+          "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 4);
   r.save({keys[1], keys[3]}, 0); // by another rank

@@ -57,7 +57,8 @@ struct two_groups : one_registry {
 
 } // namespace
 
-TEST_CASE("where a prefix has become shorter, the states behind its end are evicted first", "[registry]") {
+TEST_CASE("registry groups: where a prefix has become shorter, the states behind its end are evicted first",
+          "[registry]") {
   two_groups r(GENERATE(from_range(policies())));
   const auto older = some_keys(1, 4);
   const auto newer = some_keys(100, 4);
@@ -81,7 +82,8 @@ TEST_CASE("where a prefix has become shorter, the states behind its end are evic
     CHECK_FALSE(r.has_in("state", key));
 }
 
-TEST_CASE("the end of a prefix without a state is evicted first, back to the last state", "[registry]") {
+TEST_CASE("registry groups: the end of a prefix without a state is evicted first, back to the last state",
+          "[registry]") {
   two_groups r;
   const auto other = some_keys(100, 6);
   const auto keys = some_keys(1, 6);
@@ -110,7 +112,8 @@ TEST_CASE("the end of a prefix without a state is evicted first, back to the las
   CHECK_FALSE(r.has_in("full", other[5]));
 }
 
-TEST_CASE("a page that others follow stays without its state, and so does a page that is in use", "[registry]") {
+TEST_CASE("registry groups: a page that others follow stays without its state, and so does a page that is in use",
+          "[registry]") {
   two_groups r;
   const auto other = some_keys(100, 3);
   const auto keys = some_keys(1, 3);
@@ -143,7 +146,8 @@ TEST_CASE("a page that others follow stays without its state, and so does a page
   }
 }
 
-TEST_CASE("a page of a window says nothing about a state, and other models' groups follow nothing", "[registry]") {
+TEST_CASE("registry groups: a page of a window says nothing about a state, and other models' groups follow nothing",
+          "[registry]") {
   two_groups r;
   must(r.state.add_namespace(group("window")));
   must(r.state.add_namespace(group("state", "another model")));
@@ -168,7 +172,8 @@ TEST_CASE("a page of a window says nothing about a state, and other models' grou
   CHECK(r.count_of(keys) == 3);
 }
 
-TEST_CASE("groups are related until one of them is removed, and again when it comes back", "[registry]") {
+TEST_CASE("registry groups: groups are related until one of them is removed, and again when it comes back",
+          "[registry]") {
   two_groups r;
   const auto keys = some_keys(1, 2);
   const auto other = some_keys(100, 2);
@@ -196,7 +201,7 @@ TEST_CASE("groups are related until one of them is removed, and again when it co
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("children in other shards count for the end of a prefix", "[registry]") {
+TEST_CASE("registry groups: children in other shards count for the end of a prefix", "[registry]") {
   two_groups r(make_lru_policy, 2);
   // All keys of this registry are in its shard; that of the child is not.
   keys_t mine;
@@ -220,7 +225,8 @@ TEST_CASE("children in other shards count for the end of a prefix", "[registry]"
   CHECK(r.has_in("full", mine[1]) == !was_evicted);
 }
 
-TEST_CASE("a save that gets no slot, and a page that is being written, do not make a prefix worthless", "[registry]") {
+TEST_CASE("registry groups: a save that gets no slot, and a page that is being written, do not make a prefix worthless",
+          "[registry]") {
   two_groups r;
   const auto keys = some_keys(1, 3);
   const auto other = some_keys(100, 3);
@@ -248,7 +254,7 @@ TEST_CASE("a save that gets no slot, and a page that is being written, do not ma
   CHECK(r.in("full").count_of(keys) == 2);
 }
 
-TEST_CASE("where attention is chunked, a prefix without a page of the chunk stays", "[registry]") {
+TEST_CASE("registry groups: where attention is chunked, a prefix without a page of the chunk stays", "[registry]") {
   two_groups r;
   const auto of = std::string("both") + std::string(namespace_spec::ends_anywhere);
   for (const auto* label : {"full", "chunk"})
@@ -277,7 +283,7 @@ TEST_CASE("where attention is chunked, a prefix without a page of the chunk stay
   CHECK_FALSE(r.has(keys[2]));
 }
 
-TEST_CASE("two groups that need whole prefixes are evicted from the end", "[registry]") {
+TEST_CASE("registry groups: two groups that need whole prefixes are evicted from the end", "[registry]") {
   two_groups r;
   must(r.state.add_namespace(group("full-1")));
   const auto keys = some_keys(1, 12);
@@ -299,7 +305,7 @@ TEST_CASE("two groups that need whole prefixes are evicted from the end", "[regi
   CHECK(r.in("full-1").count_of(other) == 12);
 }
 
-TEST_CASE("whatever is evicted, saved and used, groups keep the registry's invariants", "[registry]") {
+TEST_CASE("registry groups: whatever is evicted, saved and used, groups keep the registry's invariants", "[registry]") {
   const auto seed = GENERATE(range(1U, 9U));
   two_groups r(policies()[seed % policies().size()]);
   std::mt19937 random(seed);

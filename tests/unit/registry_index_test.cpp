@@ -41,7 +41,7 @@ entry_index first_of(lru_policy& policy) {
 
 } // namespace
 
-TEST_CASE("a chunked array starts at zero and never moves an element", "[registry]") {
+TEST_CASE("registry index: a chunked array starts at zero and never moves an element", "[registry]") {
   chunked_array<std::uint64_t> array;
   array.grow_to(1);
   auto* const first = &array[0];
@@ -56,7 +56,7 @@ TEST_CASE("a chunked array starts at zero and never moves an element", "[registr
   CHECK(array.resident_bytes() == 3 * chunk_bytes);
 }
 
-TEST_CASE("the key index finds inserted keys and not erased ones, through splits", "[registry]") {
+TEST_CASE("registry index: the key index finds inserted keys and not erased ones, through splits", "[registry]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -98,7 +98,7 @@ TEST_CASE("the key index finds inserted keys and not erased ones, through splits
   CHECK(index.candidate(tags.begin()->second) == no_entry);
 }
 
-TEST_CASE("an index that cannot split further refuses new keys and keeps its contents", "[registry]") {
+TEST_CASE("registry index: an index that cannot split further refuses new keys and keeps its contents", "[registry]") {
   key_index index;
   entry_index n = 0;
   while (n < 10000 && index.insert(0xabcd1234, n))
@@ -111,7 +111,7 @@ TEST_CASE("an index that cannot split further refuses new keys and keeps its con
   CHECK(index.insert(0xabcd1234, 7));
 }
 
-TEST_CASE("numbered keys spread over the index as well as hashed ones", "[registry]") {
+TEST_CASE("registry index: numbered keys spread over the index as well as hashed ones", "[registry]") {
   // Clients may number their keys in either half; were the index's hash weak, segments would split far too often.
   for (const bool low : {true, false}) {
     key_table table(1, 11);
@@ -154,7 +154,7 @@ TEST_CASE("numbered keys spread over the index as well as hashed ones", "[regist
   }
 }
 
-TEST_CASE("a key table finds keys in batches and reuses erased entries", "[registry]") {
+TEST_CASE("registry index: a key table finds keys in batches and reuses erased entries", "[registry]") {
   key_table table(2, 5);
   std::vector<key_digest> keys;
   std::vector<entry_index> entries;
@@ -179,7 +179,7 @@ TEST_CASE("a key table finds keys in batches and reuses erased entries", "[regis
   CHECK(table.end() == end);
 }
 
-TEST_CASE("a batch that goes on as an earlier one did, with keys that are equal in one half, finds these by no others",
+TEST_CASE("registry index: a batch that continues like an earlier one does not find keys that agree in one half only",
           "[registry]") {
   const bool low = GENERATE(true, false);
   const auto numbered = [&](std::uint64_t n) { return low ? key_digest{7, n} : key_digest{n, 7}; };
@@ -201,7 +201,7 @@ TEST_CASE("a batch that goes on as an earlier one did, with keys that are equal 
   CHECK(table.refresh(entries[3], batch[40]) == no_entry);
 }
 
-TEST_CASE("deadlines expire in order and can be moved and removed", "[registry]") {
+TEST_CASE("registry index: deadlines expire in order and can be moved and removed", "[registry]") {
   const auto seed = GENERATE(10U, 11U, 12U, 13U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -229,7 +229,7 @@ TEST_CASE("deadlines expire in order and can be moved and removed", "[registry]"
   }
 }
 
-TEST_CASE("the leases of an owner are found in any order of removal", "[registry]") {
+TEST_CASE("registry index: the leases of an owner are found in any order of removal", "[registry]") {
   owner_index index;
   for (std::uint32_t id = 0; id < 6; ++id)
     index.add(id % 2 + 1, id);
@@ -251,7 +251,8 @@ TEST_CASE("the leases of an owner are found in any order of removal", "[registry
   CHECK(index.first(2) == owner_index::none);
 }
 
-TEST_CASE("lru: later keys of a batch age first, and touched or kept keys are evicted last", "[registry]") {
+TEST_CASE("registry index: lru: later keys of a batch age first, and touched or kept keys are evicted last",
+          "[registry]") {
   lru_policy policy;
   const std::vector<entry_index> first{0, 1, 2};
   const std::vector<entry_index> second{5, 6};
@@ -271,7 +272,7 @@ TEST_CASE("lru: later keys of a batch age first, and touched or kept keys are ev
   CHECK(policy.size() == 4);
 }
 
-TEST_CASE("lru keeps the order of a plain list", "[registry]") {
+TEST_CASE("registry index: lru keeps the order of a plain list", "[registry]") {
   const auto seed = GENERATE(21U, 22U, 23U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -318,7 +319,7 @@ TEST_CASE("lru keeps the order of a plain list", "[registry]") {
   }
 }
 
-TEST_CASE("lru moves adjacent entries like separate ones", "[registry]") {
+TEST_CASE("registry index: lru moves adjacent entries like separate ones", "[registry]") {
   const auto seed = GENERATE(31U, 32U, 33U, 34U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -382,7 +383,7 @@ TEST_CASE("lru moves adjacent entries like separate ones", "[registry]") {
   }
 }
 
-TEST_CASE("a key table finds in batches what it finds one by one", "[registry]") {
+TEST_CASE("registry index: a key table finds in batches what it finds one by one", "[registry]") {
   const auto seed = GENERATE(41U, 42U, 43U);
   INFO("seed " << seed);
   std::mt19937 random(seed);

@@ -17,7 +17,7 @@ constexpr ticket bob{2, 1};
 
 } // namespace
 
-TEST_CASE("a namespace is registered once with one identity", "[registry]") {
+TEST_CASE("registry lease: a namespace is registered once with one identity", "[registry]") {
   one_registry r;
   CHECK(r.state.add_namespace(r.spec).has_value());
   auto other = r.spec;
@@ -37,7 +37,8 @@ TEST_CASE("a namespace is registered once with one identity", "[registry]") {
   CHECK(r.state.stats().refused == 3);
 }
 
-TEST_CASE("layers of other shapes make another namespace, and the error names the first difference", "[registry]") {
+TEST_CASE("registry lease: layers of other shapes make another namespace, and the error names the first difference",
+          "[registry]") {
   one_registry r;
   auto mixed = r.spec;
   mixed.name = mixed.model = "mixed";
@@ -66,14 +67,14 @@ TEST_CASE("layers of other shapes make another namespace, and the error names th
   CHECK(both.find("further_layers[1]") == std::string::npos);
 }
 
-TEST_CASE("the number of namespaces is bounded", "[registry]") {
+TEST_CASE("registry lease: the number of namespaces is bounded", "[registry]") {
   one_registry r(1, {.max_namespaces = 2});
   CHECK(r.state.add_namespace(namespace_of(1, "second")).has_value());
   CHECK(r.state.add_namespace(namespace_of(1, "third")).error().code == errc::limit_exceeded);
   CHECK(r.state.add_namespace(namespace_of(1, "second")).has_value());
 }
 
-TEST_CASE("two namespaces never share a key", "[registry]") {
+TEST_CASE("registry lease: two namespaces never share a key", "[registry]") {
   one_registry r;
   const auto other = namespace_of(1, "other");
   must(r.state.add_namespace(other));
@@ -84,7 +85,7 @@ TEST_CASE("two namespaces never share a key", "[registry]") {
   CHECK_FALSE(r.state.is_complete(other.id(), keys[0]));
 }
 
-TEST_CASE("a match returns the leading complete keys only", "[registry]") {
+TEST_CASE("registry lease: a match returns the leading complete keys only", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 5);
   r.save(keys, 0);
@@ -100,7 +101,7 @@ TEST_CASE("a match returns the leading complete keys only", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a long match crosses the groups of the lookup", "[registry]") {
+TEST_CASE("registry lease: a long match crosses the groups of the lookup", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2000);
   r.save(keys);
@@ -112,7 +113,7 @@ TEST_CASE("a long match crosses the groups of the lookup", "[registry]") {
   }
 }
 
-TEST_CASE("locate returns the locations of pages of the rank, complete or not", "[registry]") {
+TEST_CASE("registry lease: locate returns the locations of pages of the rank, complete or not", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 3);
   const auto saved = r.save({keys[0], keys[2]}, 1);
@@ -124,7 +125,7 @@ TEST_CASE("locate returns the locations of pages of the rank, complete or not", 
   CHECK(r.info(keys[0])->leases == 1);
 }
 
-TEST_CASE("reserved pages are not located before they are committed", "[registry]") {
+TEST_CASE("registry lease: reserved pages are not located before they are committed", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto reply = r.reserve(alice, keys);
@@ -136,7 +137,7 @@ TEST_CASE("reserved pages are not located before they are committed", "[registry
   CHECK(r.count(keys, 100) == 1);
 }
 
-TEST_CASE("a repeated request does not lease twice", "[registry]") {
+TEST_CASE("registry lease: a repeated request does not lease twice", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   r.save(keys);
@@ -154,7 +155,8 @@ TEST_CASE("a repeated request does not lease twice", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a lease is trimmed to its first keys, in the order in which they were leased", "[registry]") {
+TEST_CASE("registry lease: a lease is trimmed to its first keys, in the order in which they were leased",
+          "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 6);
   r.save(keys);
@@ -175,7 +177,7 @@ TEST_CASE("a lease is trimmed to its first keys, in the order in which they were
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("no match creates no lease", "[registry]") {
+TEST_CASE("registry lease: no match creates no lease", "[registry]") {
   one_registry r;
   CHECK(r.match(alice, some_keys(1, 3)) == 0);
   CHECK(r.state.stats().leases == 0);
@@ -184,7 +186,7 @@ TEST_CASE("no match creates no lease", "[registry]") {
   CHECK(r.state.stats().refused == 0);
 }
 
-TEST_CASE("leases expire, are renewed, and are found expired before the tick", "[registry]") {
+TEST_CASE("registry lease: leases expire, are renewed, and are found expired before the tick", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   r.save(keys);
@@ -211,7 +213,7 @@ TEST_CASE("leases expire, are renewed, and are found expired before the tick", "
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a further match extends the lease", "[registry]") {
+TEST_CASE("registry lease: a further match extends the lease", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   r.save(keys);
@@ -223,7 +225,7 @@ TEST_CASE("a further match extends the lease", "[registry]") {
   CHECK(r.info(keys[0])->leases == 0);
 }
 
-TEST_CASE("the work per tick is bounded, even for one long lease", "[registry]") {
+TEST_CASE("registry lease: the work per tick is bounded, even for one long lease", "[registry]") {
   one_registry r(1, {.tick_work = 10});
   const auto keys = some_keys(1, 25);
   r.save(keys);
@@ -240,7 +242,7 @@ TEST_CASE("the work per tick is bounded, even for one long lease", "[registry]")
   CHECK(r.state.stats().leases == 0);
 }
 
-TEST_CASE("the death of an owner ends its leases and reservations, and no others", "[registry]") {
+TEST_CASE("registry lease: the death of an owner ends its leases and reservations, and no others", "[registry]") {
   one_registry r(1, {.tick_work = 4});
   const auto keys = some_keys(1, 6);
   r.save(keys);
@@ -331,7 +333,7 @@ TEST_CASE("registry: a lookup reports on request which pages are in memory on al
   CHECK(counts.peer_keys == 0);
 }
 
-TEST_CASE("invalid lookups are refused, counted, and change nothing", "[registry]") {
+TEST_CASE("registry lease: invalid lookups are refused, counted, and change nothing", "[registry]") {
   one_registry r(2, {.max_batch = 4,
                      .max_lease = std::chrono::seconds(60),
                      .max_leases = 3,

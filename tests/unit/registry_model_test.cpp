@@ -427,7 +427,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a shard answers like a naive model", "[registry]") {
+TEST_CASE("registry model: a shard answers like a naive model", "[registry]") {
   const auto seed = GENERATE(range(0U, 60U));
   INFO("seed " << seed);
   comparison c(seed);

@@ -22,7 +22,7 @@ const namespace_options automatic{true, true, 4};
 
 } // namespace
 
-TEST_CASE("a key is complete when every current rank has it", "[registry]") {
+TEST_CASE("registry namespaces: a key is complete when every current rank has it", "[registry]") {
   slot_client_registry r(0);
   const auto keys = some_keys(1, 3);
   CHECK(code_of(r.begin(keys)) == errc::out_of_range);
@@ -46,7 +46,7 @@ TEST_CASE("a key is complete when every current rank has it", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("nothing is complete in a namespace without ranks", "[registry]") {
+TEST_CASE("registry namespaces: nothing is complete in a namespace without ranks", "[registry]") {
   slot_client_registry r(0, {.shard = 0, .shard_count = 2});
   std::uint64_t n = 1;
   while (shard_of(key_of(n), 2) != 0)
@@ -58,7 +58,7 @@ TEST_CASE("nothing is complete in a namespace without ranks", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a rank is registered once, with one number of slots", "[registry]") {
+TEST_CASE("registry namespaces: a rank is registered once, with one number of slots", "[registry]") {
   slot_client_registry r(0);
   must(r.state.add_rank(r.ns, 1, 100));
   r.save(some_keys(1, 2), 1);
@@ -76,7 +76,8 @@ TEST_CASE("a rank is registered once, with one number of slots", "[registry]") {
   CHECK(r.exists(some_keys(1, 2)) == codes_t(2, errc::ok));
 }
 
-TEST_CASE("the ranks of a fixed namespace exist from the start, and registration adds their slots", "[registry]") {
+TEST_CASE("registry namespaces: the ranks of a fixed namespace exist from the start, and registration adds their slots",
+          "[registry]") {
   slot_client_registry r(2, {}, {false, true, 64}, 10);
   const auto keys = some_keys(1, 1);
   r.save(keys, 0);
@@ -87,7 +88,7 @@ TEST_CASE("the ranks of a fixed namespace exist from the start, and registration
   CHECK(r.exists(keys) == codes_t{errc::ok});
 }
 
-TEST_CASE("options are part of the identity of a namespace and are checked", "[registry]") {
+TEST_CASE("registry namespaces: options are part of the identity of a namespace and are checked", "[registry]") {
   slot_client_registry r;
   CHECK(code_of(r.state.add_namespace(r.spec, automatic)) == errc::ok);
   auto other = automatic;
@@ -104,7 +105,8 @@ TEST_CASE("options are part of the identity of a namespace and are checked", "[r
   CHECK(r.state.describe({}).value().namespaces.size() == 1);
 }
 
-TEST_CASE("pages of all ranks are evicted together, whichever of the ranks is full", "[registry]") {
+TEST_CASE("registry namespaces: pages of all ranks are evicted together, whichever of the ranks is full",
+          "[registry]") {
   slot_client_registry r(3);
   const auto keys = some_keys(1, 2);
   const keys_t parents{key_digest{}, keys[0]};
@@ -118,7 +120,7 @@ TEST_CASE("pages of all ranks are evicted together, whichever of the ranks is fu
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an erased key disappears at once, and its children stay", "[registry]") {
+TEST_CASE("registry namespaces: an erased key disappears at once, and its children stay", "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 3);
   const auto slots = r.save(k, 0, 0, chain_parents(k));
@@ -140,7 +142,8 @@ TEST_CASE("an erased key disappears at once, and its children stay", "[registry]
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("erasing skips pages that are being written, and slots held by readers are not released", "[registry]") {
+TEST_CASE("registry namespaces: erasing skips pages that are being written, and slots held by readers are not released",
+          "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 2);
   const auto slots = r.save(k, 0);
@@ -157,7 +160,7 @@ TEST_CASE("erasing skips pages that are being written, and slots held by readers
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a namespace is cleared in bounded parts, on one rank or on all", "[registry]") {
+TEST_CASE("registry namespaces: a namespace is cleared in bounded parts, on one rank or on all", "[registry]") {
   slot_client_registry r(2, {.max_clear_looks = 10});
   const auto keys = some_keys(1, 25);
   r.save(keys, 0, 0, chain_parents(keys));
@@ -191,7 +194,8 @@ TEST_CASE("a namespace is cleared in bounded parts, on one rank or on all", "[re
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a namespace is removed in bounded parts, and all its slots are released", "[registry]") {
+TEST_CASE("registry namespaces: a namespace is removed in bounded parts, and all its slots are released",
+          "[registry]") {
   slot_client_registry r(1, {.shard = 0, .tick_work = 4, .max_clear_looks = 10});
   must(r.state.add_namespace(namespace_of(1, "other")));
   const auto keys = some_keys(1, 25);
@@ -219,7 +223,8 @@ TEST_CASE("a namespace is removed in bounded parts, and all its slots are releas
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a namespace in use is removed only by force, which ends leases and reservations", "[registry]") {
+TEST_CASE("registry namespaces: a namespace in use is removed only by force, which ends leases and reservations",
+          "[registry]") {
   slot_client_registry r(1, {.tick_work = 4});
   const auto keys = some_keys(1, 9);
   const auto slots = r.save(keys);
@@ -269,7 +274,7 @@ TEST_CASE("a namespace in use is removed only by force, which ends leases and re
   CHECK(r.state.describe({}).value().namespaces.empty());
 }
 
-TEST_CASE("administrators can list namespaces, ranks and single keys", "[registry]") {
+TEST_CASE("registry namespaces: administrators can list namespaces, ranks and single keys", "[registry]") {
   slot_client_registry r(2, {}, automatic, 50);
   must(r.state.add_namespace(namespace_of(1, "other")));
   const auto k = some_keys(1, 3);
@@ -311,7 +316,7 @@ TEST_CASE("administrators can list namespaces, ranks and single keys", "[registr
   CHECK(r.state.stats().refused == 1);
 }
 
-TEST_CASE("the live pages of a rank are listed, part by part", "[registry]") {
+TEST_CASE("registry namespaces: the live pages of a rank are listed, part by part", "[registry]") {
   slot_client_registry r(0);
   must(r.state.add_rank(r.ns, 0, 100));
   must(r.state.add_rank(r.ns, 1, 100));

@@ -8,7 +8,7 @@ namespace registry_options_test {
 
 using namespace troupe;
 
-TEST_CASE("the options of a registry shard match the config", "[registry]") {
+TEST_CASE("registry options: the options of a registry shard match the config", "[registry]") {
   config::node_config config;
   config.registry.shards = 7;
   config.registry.max_namespaces = 8;
@@ -46,7 +46,8 @@ TEST_CASE("the options of a registry shard match the config", "[registry]") {
   CHECK(options_for_shard(config::node_config{}, 0).eviction == make_reuse_policy);
 }
 
-TEST_CASE("a shard allows the longest times and largest batches of any kind of client", "[registry]") {
+TEST_CASE("registry options: a shard allows the longest times and largest batches of any kind of client",
+          "[registry]") {
   config::node_config config;
   config.registry.reservation_deadline = std::chrono::seconds(30);
   config.hf3fs.reservation_deadline = std::chrono::seconds(10);
@@ -60,7 +61,7 @@ TEST_CASE("a shard allows the longest times and largest batches of any kind of c
   CHECK(options.max_batch == 40);
 }
 
-TEST_CASE("io workers are notified of leases where there may be slabs, whichever protocol creates the namespaces",
+TEST_CASE("registry options: io workers are notified of leases where there may be slabs, for every protocol",
           "[registry]") {
   config::node_config config;
   config.storage.ranks.clear();
@@ -82,7 +83,7 @@ TEST_CASE("io workers are notified of leases where there may be slabs, whichever
   CHECK_FALSE(options_for_shard(config, 0).tells_workers);
 }
 
-TEST_CASE("every eviction policy has a name in the config, and every name a policy", "[registry]") {
+TEST_CASE("registry options: every eviction policy has a name in the config, and every name a policy", "[registry]") {
   std::vector<std::string_view> names;
   for (const auto& x : eviction_policies)
     names.push_back(x.name);

@@ -68,7 +68,8 @@ std::vector<errc> dropped(one_registry& r, std::vector<page_ref> pages, rank_num
 
 } // namespace
 
-TEST_CASE("io workers are notified of the pages that a lookup found and of the end of its lease", "[registry]") {
+TEST_CASE("registry prefetch: io workers are notified of the pages that a lookup found and of the end of its lease",
+          "[registry]") {
   one_registry r(2, telling());
   const auto of0 = r.save(some_keys(0, 3), 0);
   auto of1 = r.save(some_keys(0, 2), 1);
@@ -95,7 +96,8 @@ TEST_CASE("io workers are notified of the pages that a lookup found and of the e
   CHECK(take(r).empty());
 }
 
-TEST_CASE("io workers are notified once of the pages of a lease, and of what remains of it", "[registry]") {
+TEST_CASE("registry prefetch: io workers are notified once of the pages of a lease, and of what remains of it",
+          "[registry]") {
   one_registry r(1, telling());
   const auto pages = r.save(some_keys(0, 5));
   take(r);
@@ -116,7 +118,7 @@ TEST_CASE("io workers are notified once of the pages of a lease, and of what rem
   CHECK(take(r).begun == std::vector<notified_of>{{0, bob, 0, {pages[0]}}});
 }
 
-TEST_CASE("io workers are notified of lookups by engines only", "[registry]") {
+TEST_CASE("registry prefetch: io workers are notified of lookups by engines only", "[registry]") {
   one_registry r(1, telling());
   r.save(some_keys(0, 3));
   take(r);
@@ -139,7 +141,7 @@ TEST_CASE("io workers are notified of lookups by engines only", "[registry]") {
   CHECK(take(r).empty());
 }
 
-TEST_CASE("io workers are not notified when none wants it", "[registry]") {
+TEST_CASE("registry prefetch: io workers are not notified when none wants it", "[registry]") {
   one_registry r(1);
   r.save(some_keys(0, 3));
   r.match(alice, some_keys(0, 3));
@@ -147,7 +149,8 @@ TEST_CASE("io workers are not notified when none wants it", "[registry]") {
   CHECK(take(r).empty());
 }
 
-TEST_CASE("pages that an io worker has dropped are misses, and their slots are released", "[registry]") {
+TEST_CASE("registry prefetch: pages that an io worker has dropped are misses, and their slots are released",
+          "[registry]") {
   one_registry r(1, telling());
   const auto pages = r.save(some_keys(0, 4));
   r.state.take_outbox();
@@ -166,7 +169,7 @@ TEST_CASE("pages that an io worker has dropped are misses, and their slots are r
   CHECK_FALSE(r.state.drop_pages({r.ns, 9, pages}, at(0)));
 }
 
-TEST_CASE("the slot of a dropped page waits for the leases on its key", "[registry]") {
+TEST_CASE("registry prefetch: the slot of a dropped page waits for the leases on its key", "[registry]") {
   one_registry r(1, telling());
   const auto pages = r.save(some_keys(0, 1));
   r.match(alice, some_keys(0, 1));
@@ -177,7 +180,7 @@ TEST_CASE("the slot of a dropped page waits for the leases on its key", "[regist
   CHECK(r.for_rank(r.state.take_outbox(), 0).release.slots.items == std::vector{pages[0].where});
 }
 
-TEST_CASE("a page that was dropped before its commit cannot be committed", "[registry]") {
+TEST_CASE("registry prefetch: a page that was dropped before its commit cannot be committed", "[registry]") {
   one_registry r(1, telling());
   const auto keys = some_keys(0, 2);
   const auto reserved = r.pages(keys, r.reserve(alice, keys));
@@ -192,7 +195,7 @@ TEST_CASE("a page that was dropped before its commit cannot be committed", "[reg
   CHECK(r.count(keys) == 2);
 }
 
-TEST_CASE("all pages of a reservation may be dropped", "[registry]") {
+TEST_CASE("registry prefetch: all pages of a reservation may be dropped", "[registry]") {
   one_registry r(1, telling());
   const auto keys = some_keys(0, 3);
   const auto reserved = r.pages(keys, r.reserve(alice, keys));

@@ -17,7 +17,7 @@ errc code_of(const result<void>& x) {
 
 } // namespace
 
-TEST_CASE("a rank never gets a second allocator while it has one", "[registry]") {
+TEST_CASE("registry ranks: a rank never gets a second allocator while it has one", "[registry]") {
   rank_table<int> table;
   const namespace_id a{1, 1};
   const namespace_id b{1, 2};
@@ -40,7 +40,7 @@ TEST_CASE("a rank never gets a second allocator while it has one", "[registry]")
   CHECK(*table.find(b, 0) == 10);
 }
 
-TEST_CASE("an empty rank can be registered with another number of slots", "[registry]") {
+TEST_CASE("registry ranks: an empty rank can be registered with another number of slots", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
@@ -68,7 +68,7 @@ TEST_CASE("an empty rank can be registered with another number of slots", "[regi
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that is registered again drops the promises on its old slots", "[registry]") {
+TEST_CASE("registry ranks: a rank that is registered again drops the promises on its old slots", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
@@ -108,7 +108,7 @@ TEST_CASE("a rank that is registered again drops the promises on its old slots",
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that keeps its allocator after all releases no slot early", "[registry]") {
+TEST_CASE("registry ranks: a rank that keeps its allocator after all releases no slot early", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
   const auto notified = r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
@@ -133,7 +133,7 @@ TEST_CASE("a rank that keeps its allocator after all releases no slot early", "[
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that is registered again takes no slots that were requested before", "[registry]") {
+TEST_CASE("registry ranks: a rank that is registered again takes no slots that were requested before", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
   REQUIRE(r.state.clear({r.ns, all_ranks, 0}, at(0)));
   const auto keys = some_keys(1, 2);
@@ -157,7 +157,8 @@ TEST_CASE("a rank that is registered again takes no slots that were requested be
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank keeps its slots while leases hold any of them, since leases can be renewed", "[registry]") {
+TEST_CASE("registry ranks: a rank keeps its slots while leases hold any of them, since leases can be renewed",
+          "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
   const auto keys = some_keys(1, 2);
   r.save(keys);
@@ -171,7 +172,7 @@ TEST_CASE("a rank keeps its slots while leases hold any of them, since leases ca
   CHECK(code_of(r.state.retire_rank(r.ns, 0, at(0))) == errc::ok);
 }
 
-TEST_CASE("keys beyond the memory replace evictable ones or are answered full", "[registry][memory]") {
+TEST_CASE("registry ranks: keys beyond the memory replace evictable ones or are answered full", "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
   one_registry r(1, how);
@@ -206,7 +207,8 @@ TEST_CASE("keys beyond the memory replace evictable ones or are answered full", 
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("leases are refused when the memory is used up and granted when it is free again", "[registry][memory]") {
+TEST_CASE("registry ranks: leases are refused when the memory is used up and granted when it is free again",
+          "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
   one_registry r(1, how);
@@ -227,7 +229,7 @@ TEST_CASE("leases are refused when the memory is used up and granted when it is 
   CHECK(r.state.locate({r.ns, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
 }
 
-TEST_CASE("a removed namespace releases its memory", "[registry][memory]") {
+TEST_CASE("registry ranks: a removed namespace releases its memory", "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{64} << 20);
   registry_state state(how);

@@ -58,7 +58,7 @@ std::vector<numbers> orders(const request_recorder& of) {
 
 } // namespace
 
-TEST_CASE("lookups of one shard are recorded as they arrive", "[registry]") {
+TEST_CASE("registry recorder: lookups of one shard are recorded as they arrive", "[registry]") {
   request_recorder x(100);
   look_up(x, 1, {7, 5, 9}, 1);
   look_up(x, 2, {7, 5, 4}, 1);
@@ -67,7 +67,7 @@ TEST_CASE("lookups of one shard are recorded as they arrive", "[registry]") {
   CHECK(x.requests()[1].tokens == 48);
 }
 
-TEST_CASE("parts from several shards are joined in the order of the saved parents", "[registry]") {
+TEST_CASE("registry recorder: parts from several shards are joined in the order of the saved parents", "[registry]") {
   const auto shards = GENERATE(2U, 3U, 4U);
   std::mt19937 random(shards);
   std::vector<std::uint64_t> path(20);
@@ -88,7 +88,8 @@ TEST_CASE("parts from several shards are joined in the order of the saved parent
   CHECK(orders(x) == std::vector{expected, more});
 }
 
-TEST_CASE("a repeated lookup counts once, and a cycle of parents does not hang the recorder", "[registry]") {
+TEST_CASE("registry recorder: a repeated lookup counts once, and a cycle of parents does not hang the recorder",
+          "[registry]") {
   request_recorder x(100);
   look_up(x, 1, {2, 3}, 2);
   look_up(x, 1, {2, 3}, 2);
@@ -97,7 +98,7 @@ TEST_CASE("a repeated lookup counts once, and a cycle of parents does not hang t
   CHECK(x.requests()[0].keys.size() == 2);
 }
 
-TEST_CASE("only the newest keys are kept, and nothing else", "[registry]") {
+TEST_CASE("registry recorder: only the newest keys are kept, and nothing else", "[registry]") {
   request_recorder x(10);
   for (std::uint64_t i = 0; i < 50; ++i)
     look_up(x, i, {3 * i, 3 * i + 1, 3 * i + 2}, 1);
@@ -108,7 +109,7 @@ TEST_CASE("only the newest keys are kept, and nothing else", "[registry]") {
   CHECK(x.requests().size() == 3);
 }
 
-TEST_CASE("the recorded requests form a trace", "[registry]") {
+TEST_CASE("registry recorder: the recorded requests form a trace", "[registry]") {
   request_recorder x(100);
   look_up(x, 1, {7, 5, 9}, 1);
   look_up(x, 3, {7}, 1);
@@ -120,7 +121,7 @@ TEST_CASE("the recorded requests form a trace", "[registry]") {
   CHECK(*read == std::vector<replay::trace_request>{{0, 48, 1, {1, 2, 3}}, {20, 16, 1, {1}}});
 }
 
-TEST_CASE("a registry reports lookups and parents to its recorder", "[registry]") {
+TEST_CASE("registry recorder: a registry reports lookups and parents to its recorder", "[registry]") {
   registry_options how;
   how.recorder = std::make_shared<request_recorder>(1000);
   one_registry r(1, how);

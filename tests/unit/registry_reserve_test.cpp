@@ -19,7 +19,7 @@ constexpr ticket bob{2, 1};
 
 } // namespace
 
-TEST_CASE("keys are reserved, committed, and then exist", "[registry]") {
+TEST_CASE("registry reserve: keys are reserved, committed, and then exist", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   const auto plan = r.begin(alice, keys).value();
@@ -40,7 +40,7 @@ TEST_CASE("keys are reserved, committed, and then exist", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("single flight: a second writer gets busy for a key of the first one", "[registry]") {
+TEST_CASE("registry reserve: single flight: a second writer gets busy for a key of the first one", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 3);
   const auto first = r.begin(alice, {keys[0], keys[1]}).value();
@@ -56,7 +56,7 @@ TEST_CASE("single flight: a second writer gets busy for a key of the first one",
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a key that occurs twice in a batch gets one slot", "[registry]") {
+TEST_CASE("registry reserve: a key that occurs twice in a batch gets one slot", "[registry]") {
   one_registry r;
   const auto k = some_keys(1, 2);
   const auto plan = r.begin(alice, {k[0], k[1], k[0]}).value();
@@ -66,7 +66,8 @@ TEST_CASE("a key that occurs twice in a batch gets one slot", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("with too few slots the later keys are answered full and are free for the next writer", "[registry]") {
+TEST_CASE("registry reserve: with too few slots the later keys are answered full and are free for the next writer",
+          "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   r.save({keys[1]});
@@ -80,7 +81,7 @@ TEST_CASE("with too few slots the later keys are answered full and are free for 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("without any slot the reservation ends", "[registry]") {
+TEST_CASE("registry reserve: without any slot the reservation ends", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto plan = r.begin(alice, keys).value();
@@ -92,7 +93,7 @@ TEST_CASE("without any slot the reservation ends", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("surplus slots are released, and unknown ones are ignored", "[registry]") {
+TEST_CASE("registry reserve: surplus slots are released, and unknown ones are ignored", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto plan = r.begin(alice, keys).value();
@@ -102,7 +103,7 @@ TEST_CASE("surplus slots are released, and unknown ones are ignored", "[registry
   CHECK(r.state.stats().refused == 2);
 }
 
-TEST_CASE("a repeated reservation gets the answer of the first one", "[registry]") {
+TEST_CASE("registry reserve: a repeated reservation gets the answer of the first one", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   r.save({keys[3]});
@@ -130,7 +131,7 @@ TEST_CASE("a repeated reservation gets the answer of the first one", "[registry]
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a repeated commit succeeds for the pages that were published", "[registry]") {
+TEST_CASE("registry reserve: a repeated commit succeeds for the pages that were published", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto pages = r.pages(keys, r.reserve(alice, keys));
@@ -143,7 +144,7 @@ TEST_CASE("a repeated commit succeeds for the pages that were published", "[regi
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a mismatched commit gets the reason and publishes nothing", "[registry]") {
+TEST_CASE("registry reserve: a mismatched commit gets the reason and publishes nothing", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   const auto pages = r.pages(keys, r.reserve(alice, keys));
@@ -164,7 +165,7 @@ TEST_CASE("a mismatched commit gets the reason and publishes nothing", "[registr
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an expired reservation releases its slots, and a late commit is refused", "[registry]") {
+TEST_CASE("registry reserve: an expired reservation releases its slots, and a late commit is refused", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto pages = r.pages(keys, r.reserve(alice, keys, 0, {}, 0, 10));
@@ -187,7 +188,7 @@ TEST_CASE("an expired reservation releases its slots, and a late commit is refus
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the time to write begins when slots are granted", "[registry]") {
+TEST_CASE("registry reserve: the time to write begins when slots are granted", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 1);
   const auto plan = r.begin(alice, keys, 0, {}, 0, 10).value();
@@ -196,7 +197,7 @@ TEST_CASE("the time to write begins when slots are granted", "[registry]") {
   CHECK(r.commit(alice, r.pages(keys, reply), 0, 17) == codes_t{errc::ok});
 }
 
-TEST_CASE("slots for a reservation that has ended meanwhile are released at once", "[registry]") {
+TEST_CASE("registry reserve: slots for a reservation that has ended meanwhile are released at once", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto plan = r.begin(alice, keys, 0, {}, 0, 10).value();
@@ -236,7 +237,7 @@ TEST_CASE("slots for a reservation that has ended meanwhile are released at once
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("part of a waiting reservation is aborted: the others get their slots", "[registry]") {
+TEST_CASE("registry reserve: part of a waiting reservation is aborted: the others get their slots", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   const auto plan = r.begin(alice, keys).value();
@@ -247,7 +248,7 @@ TEST_CASE("part of a waiting reservation is aborted: the others get their slots"
   CHECK(r.for_rank(r.state.take_outbox(), 0).unused.slots.items == slots_t{{5, 1}});
 }
 
-TEST_CASE("an abort releases the slots of its caller once", "[registry]") {
+TEST_CASE("registry reserve: an abort releases the slots of its caller once", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   const auto pages = r.pages(keys, r.reserve(alice, keys));
@@ -270,7 +271,7 @@ TEST_CASE("an abort releases the slots of its caller once", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]") {
+TEST_CASE("registry reserve: an invalid page is unpublished if it is named exactly", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 2);
   const auto zero = r.save(keys, 0);
@@ -309,7 +310,8 @@ TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]")
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the slot of an invalid page is withheld until the last lease on the key has ended", "[registry]") {
+TEST_CASE("registry reserve: the slot of an invalid page is withheld until the last lease on the key has ended",
+          "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 1);
   const auto saved = r.save(keys);
@@ -333,7 +335,7 @@ TEST_CASE("the slot of an invalid page is withheld until the last lease on the k
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("invalid writes are refused, counted, and change nothing", "[registry]") {
+TEST_CASE("registry reserve: invalid writes are refused, counted, and change nothing", "[registry]") {
   one_registry r(2, {.max_batch = 4,
                      .max_reservation = std::chrono::seconds(60),
                      .max_reserved_pages = 5,
@@ -371,7 +373,7 @@ TEST_CASE("invalid writes are refused, counted, and change nothing", "[registry]
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("keys of another shard are refused", "[registry]") {
+TEST_CASE("registry reserve: keys of another shard are refused", "[registry]") {
   one_registry r(1, {.shard = 0, .shard_count = 2});
   const auto here = [](const key_digest& key) { return shard_of(key, 2) == 0; };
   std::uint64_t mine = 1;

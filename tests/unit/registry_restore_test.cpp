@@ -59,7 +59,7 @@ codes_t restore(slot_client_registry& r, const std::vector<stored_page>& pages) 
 
 } // namespace
 
-TEST_CASE("the change feed has what must survive, in order", "[registry]") {
+TEST_CASE("registry restore: the change feed has what must survive, in order", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   auto out = r.state.take_outbox();
   CHECK(words(out) == lines_t{"namespace test automatic", "rank 0 of 1000"});
@@ -82,7 +82,7 @@ TEST_CASE("the change feed has what must survive, in order", "[registry]") {
   CHECK(r.state.take_outbox().changes.empty()); // known already
 }
 
-TEST_CASE("pages beyond the slab are in memory only and not stored", "[registry]") {
+TEST_CASE("registry restore: pages beyond the slab are in memory only and not stored", "[registry]") {
   one_registry r(1, {.change_feed = true});
   must(r.state.add_rank(r.ns, 0, 2));
   r.state.take_outbox();
@@ -97,7 +97,8 @@ TEST_CASE("pages beyond the slab are in memory only and not stored", "[registry]
   CHECK(gone == lines_t{"no page 1 rank 0", "no page 2 rank 0"});
 }
 
-TEST_CASE("pages are published with the incarnation of their rank, which is stored first", "[registry]") {
+TEST_CASE("registry restore: pages are published with the incarnation of their rank, which is stored first",
+          "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   must(r.state.add_rank(r.ns, 0, 1000, 77));
@@ -112,7 +113,7 @@ TEST_CASE("pages are published with the incarnation of their rank, which is stor
   CHECK(words(r.state.take_outbox()) == lines_t{"no page 1 rank 0", "rank 0 of 1000 life 78"});
 }
 
-TEST_CASE("a namespace that engines use by name alone is stored with that origin", "[registry]") {
+TEST_CASE("registry restore: a namespace that engines use by name alone is stored with that origin", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::api}));
@@ -126,7 +127,7 @@ TEST_CASE("a namespace that engines use by name alone is stored with that origin
   CHECK(r.state.take_outbox().changes.empty());
 }
 
-TEST_CASE("restored pages are protected as long as an earlier promise may last", "[registry]") {
+TEST_CASE("registry restore: restored pages are protected as long as an earlier promise may last", "[registry]") {
   const auto k = some_keys(1, 1);
   const auto restored = [&](slot_client_registry& r) {
     const std::vector<stored_page> stored{{r.ns, k[0], {}, {3, 5}, 0, 0}};
@@ -147,7 +148,7 @@ TEST_CASE("restored pages are protected as long as an earlier promise may last",
   }
 }
 
-TEST_CASE("a slot that is released late follows a change of an earlier outbox", "[registry]") {
+TEST_CASE("registry restore: a slot that is released late follows a change of an earlier outbox", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   const auto k = some_keys(1, 1);
   r.save(k);
@@ -162,7 +163,7 @@ TEST_CASE("a slot that is released late follows a change of an earlier outbox", 
   CHECK(out.slots.size() == 1);
 }
 
-TEST_CASE("the removal of a namespace is one change and comes first", "[registry]") {
+TEST_CASE("registry restore: the removal of a namespace is one change and comes first", "[registry]") {
   slot_client_registry r(1, {.max_clear_looks = 2, .change_feed = true});
   r.save(some_keys(1, 5));
   r.state.take_outbox();
@@ -173,7 +174,7 @@ TEST_CASE("the removal of a namespace is one change and comes first", "[registry
   CHECK(r.state.take_outbox().changes.empty());
 }
 
-TEST_CASE("without the change feed no change is reported", "[registry]") {
+TEST_CASE("registry restore: without the change feed no change is reported", "[registry]") {
   slot_client_registry r;
   r.erase({key_of(1)});
   r.save(some_keys(1, 2));
@@ -182,7 +183,7 @@ TEST_CASE("without the change feed no change is reported", "[registry]") {
   CHECK(out.changes.empty());
 }
 
-TEST_CASE("pages are restored in any order with their children counted", "[registry]") {
+TEST_CASE("registry restore: pages are restored in any order with their children counted", "[registry]") {
   slot_client_registry r(2);
   std::vector<stored_page> pages;
   for (std::uint64_t n = 1; n <= 20; ++n)
@@ -211,7 +212,7 @@ TEST_CASE("pages are restored in any order with their children counted", "[regis
   CHECK(r.exists({key_of(3)}, 0) == codes_t{errc::not_found});
 }
 
-TEST_CASE("children in other shards are notified", "[registry]") {
+TEST_CASE("registry restore: children in other shards are notified", "[registry]") {
   slot_client_registry r(1, {.shard = 0, .shard_count = 2});
   std::uint64_t mine = 1;
   while (shard_of(key_of(mine), 2) != 0)
@@ -226,7 +227,8 @@ TEST_CASE("children in other shards are notified", "[registry]") {
   CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{key_of(theirs), 1}});
 }
 
-TEST_CASE("a slot that several keys claim is given to none, in any order and for any generations", "[registry]") {
+TEST_CASE("registry restore: a slot that several keys claim is given to none, in any order and for any generations",
+          "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   std::vector<stored_page> claims{page_of(r, 1, {4, 5}, 0, 9), page_of(r, 2, {4, 6}, 0, 1), page_of(r, 3, {4, 6})};
@@ -249,7 +251,7 @@ TEST_CASE("a slot that several keys claim is given to none, in any order and for
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("invalid pages are not restored", "[registry]") {
+TEST_CASE("registry restore: invalid pages are not restored", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 10);
   auto elsewhere = page_of(r, 1, {1, 1});
   elsewhere.ns = {7, 7};
@@ -268,7 +270,8 @@ TEST_CASE("invalid pages are not restored", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the number of pages in one restore message is bounded, and so are dropped slots", "[registry]") {
+TEST_CASE("registry restore: the number of pages in one restore message is bounded, and so are dropped slots",
+          "[registry]") {
   slot_client_registry r;
   const std::vector<stored_page> pages(restored_pages_max + 1, page_of(r, 1, {4, 5}));
   CHECK(r.state.restore(pages).error().code == errc::limit_exceeded);
@@ -280,7 +283,7 @@ TEST_CASE("the number of pages in one restore message is bounded, and so are dro
   CHECK(codes(r.state.drop_restored(r.ns, 0, std::span(lost).first(restored_pages_max)).value()).front() == errc::ok);
 }
 
-TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]") {
+TEST_CASE("registry restore: a page that loses its slot to another shard is dropped", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});
   r.state.take_outbox();
@@ -296,7 +299,7 @@ TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]"
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a restored shard serves like any other", "[registry]") {
+TEST_CASE("registry restore: a restored shard serves like any other", "[registry]") {
   slot_client_registry r;
   r.granted[0] = 500;
   restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});

@@ -528,7 +528,8 @@ private:
 
 } // namespace
 
-TEST_CASE("shards and allocators conserve slots and count children in any order of messages", "[registry]") {
+TEST_CASE("registry shards: shards and allocators conserve slots and count children in any order of messages",
+          "[registry]") {
   const auto fifo = GENERATE(true, false);
   const auto seed = GENERATE(range(0U, 40U));
   INFO("seed " << seed << ", in order " << fifo);

@@ -538,7 +538,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a shard answers slot clients like a naive model", "[registry]") {
+TEST_CASE("registry slot client model: a shard answers slot clients like a naive model", "[registry]") {
   const auto seed = GENERATE(range(0U, 60U));
   INFO("seed " << seed);
   comparison c(seed);

@@ -20,7 +20,8 @@ errc code_of(const auto& reply) {
 
 } // namespace
 
-TEST_CASE("exists reports which keys are complete or on one rank, and has no effect", "[registry]") {
+TEST_CASE("registry slot clients: exists reports which keys are complete or on one rank, and has no effect",
+          "[registry]") {
   slot_client_registry r(2);
   const auto keys = some_keys(1, 3);
   r.save({keys[0], keys[1]}, 0);
@@ -38,7 +39,7 @@ TEST_CASE("exists reports which keys are complete or on one rank, and has no eff
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("reserved keys do not exist", "[registry]") {
+TEST_CASE("registry slot clients: reserved keys do not exist", "[registry]") {
   slot_client_registry r;
   const auto keys = some_keys(1, 1);
   r.allocate(keys);
@@ -49,7 +50,7 @@ TEST_CASE("reserved keys do not exist", "[registry]") {
   CHECK(r.exists(keys) == codes_t{errc::not_found});
 }
 
-TEST_CASE("protect returns locations, of complete keys only if requested", "[registry]") {
+TEST_CASE("registry slot clients: protect returns locations, of complete keys only if requested", "[registry]") {
   slot_client_registry r(2);
   const auto keys = some_keys(1, 3);
   const auto slots = r.save({keys[0], keys[1]}, 0);
@@ -62,7 +63,7 @@ TEST_CASE("protect returns locations, of complete keys only if requested", "[reg
   CHECK(r.look_up(keys[0]).protected_for == std::chrono::seconds(10));
 }
 
-TEST_CASE("a protected key is not evicted before its time, and is afterwards", "[registry]") {
+TEST_CASE("registry slot clients: a protected key is not evicted before its time, and is afterwards", "[registry]") {
   slot_client_registry r;
   const auto keys = some_keys(1, 3);
   r.save(keys);
@@ -79,7 +80,7 @@ TEST_CASE("a protected key is not evicted before its time, and is afterwards", "
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("protection rounds up to whole ticks, never down", "[registry]") {
+TEST_CASE("registry slot clients: protection rounds up to whole ticks, never down", "[registry]") {
   slot_client_registry r;
   const auto keys = some_keys(1, 1);
   r.save(keys);
@@ -89,7 +90,8 @@ TEST_CASE("protection rounds up to whole ticks, never down", "[registry]") {
   CHECK(r.state.evict({r.ns, 0, 1}, at_ms(250)).value().slots == 1);
 }
 
-TEST_CASE("the slot of a page that is unpublished while protected is released when the time has passed", "[registry]") {
+TEST_CASE("registry slot clients: the slot of a page that is unpublished while protected is released after the time",
+          "[registry]") {
   slot_client_registry r;
   const auto keys = some_keys(1, 2);
   const auto slots = r.save(keys);
@@ -114,7 +116,8 @@ TEST_CASE("the slot of a page that is unpublished while protected is released wh
   CHECK(r.exists({keys[0]}) == codes_t{errc::ok});
 }
 
-TEST_CASE("a slot that both a lease and a protection hold is released when both have ended", "[registry]") {
+TEST_CASE("registry slot clients: a slot that both a lease and a protection hold is released when both have ended",
+          "[registry]") {
   const bool lease_first = GENERATE(true, false);
   slot_client_registry r;
   const auto keys = some_keys(1, 1);
@@ -133,7 +136,7 @@ TEST_CASE("a slot that both a lease and a protection hold is released when both 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a tick releases a bounded number of withheld slots", "[registry]") {
+TEST_CASE("registry slot clients: a tick releases a bounded number of withheld slots", "[registry]") {
   slot_client_registry r(1, {.tick_work = 10});
   const auto keys = some_keys(1, 25);
   r.save(keys);
@@ -147,7 +150,7 @@ TEST_CASE("a tick releases a bounded number of withheld slots", "[registry]") {
   CHECK(r.given_back().size() == 15);
 }
 
-TEST_CASE("every request for a page that is being written gets the same slot", "[registry]") {
+TEST_CASE("registry slot clients: every request for a page that is being written gets the same slot", "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 3);
   const auto first = r.allocate({k[0], k[1], k[0]});
@@ -166,7 +169,7 @@ TEST_CASE("every request for a page that is being written gets the same slot", "
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a repeated request restarts the time to write and never shortens it", "[registry]") {
+TEST_CASE("registry slot clients: a repeated request restarts the time to write and never shortens it", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto given = r.allocate(k, 0, 0, 10);
@@ -180,7 +183,8 @@ TEST_CASE("a repeated request restarts the time to write and never shortens it",
   CHECK(r.state.stats().expired_reservations == 1);
 }
 
-TEST_CASE("a live page is returned and protected, since it may be written again in place", "[registry]") {
+TEST_CASE("registry slot clients: a live page is returned and protected, since it may be written again in place",
+          "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 2);
   const auto slots = r.save(k);
@@ -197,7 +201,8 @@ TEST_CASE("a live page is returned and protected, since it may be written again 
   CHECK(r.state.stats().reclaimed_pages == 1);
 }
 
-TEST_CASE("a request that meets another in progress waits for it or is answered busy", "[registry]") {
+TEST_CASE("registry slot clients: a request that meets another in progress waits for it or is answered busy",
+          "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 3);
   const auto first = r.begin({k[0], k[1]}).value();
@@ -219,7 +224,9 @@ TEST_CASE("a request that meets another in progress waits for it or is answered 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("with too few slots later keys and their duplicates are full, and free for the next writer", "[registry]") {
+TEST_CASE(
+    "registry slot clients: with too few slots later keys and their duplicates are full, and free for the next writer",
+    "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 3);
   const auto plan = r.begin({k[0], k[1], k[1], k[2]}).value();
@@ -233,7 +240,8 @@ TEST_CASE("with too few slots later keys and their duplicates are full, and free
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the promised time starts at the answer, and only for pages that still exist", "[registry]") {
+TEST_CASE("registry slot clients: the promised time starts at the answer, and only for pages that still exist",
+          "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 4);
   const auto live = r.save({k[0]});
@@ -262,7 +270,7 @@ TEST_CASE("the promised time starts at the answer, and only for pages that still
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("surplus slots are released", "[registry]") {
+TEST_CASE("registry slot clients: surplus slots are released", "[registry]") {
   slot_client_registry r;
   const auto plan = r.begin(some_keys(1, 1)).value();
   const std::vector<slot_ref> too_many{{1, 0}, {2, 1}, {3, 1}};
@@ -271,7 +279,8 @@ TEST_CASE("surplus slots are released", "[registry]") {
   CHECK(r.state.stats().refused == 1);
 }
 
-TEST_CASE("writers with tickets and slot clients do not touch the pages of each other", "[registry]") {
+TEST_CASE("registry slot clients: writers with tickets and slot clients do not touch the pages of each other",
+          "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto theirs = r.allocate({k[0]});
@@ -295,7 +304,7 @@ TEST_CASE("writers with tickets and slot clients do not touch the pages of each 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("only the reserved key, rank and slot is confirmed", "[registry]") {
+TEST_CASE("registry slot clients: only the reserved key, rank and slot is confirmed", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto k = some_keys(1, 4);
   const auto given = r.allocate({k[0], k[1]});
@@ -320,7 +329,7 @@ TEST_CASE("only the reserved key, rank and slot is confirmed", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a late confirmation publishes nothing", "[registry]") {
+TEST_CASE("registry slot clients: a late confirmation publishes nothing", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 1);
   const auto slot = r.allocate(k, 0, 0, 10)[0].where.slot;
@@ -341,7 +350,7 @@ TEST_CASE("a late confirmation publishes nothing", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("one of two writers cannot free the slot of the other", "[registry]") {
+TEST_CASE("registry slot clients: one of two writers cannot free the slot of the other", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 1);
   const auto slot = r.allocate(k, 0, 0, 10)[0].where.slot;
@@ -366,13 +375,13 @@ TEST_CASE("one of two writers cannot free the slot of the other", "[registry]") 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a page with a single writer is evicted like any other", "[registry]") {
+TEST_CASE("registry slot clients: a page with a single writer is evicted like any other", "[registry]") {
   slot_client_registry r;
   r.save(some_keys(1, 1));
   CHECK(r.evict(1) == 1);
 }
 
-TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
+TEST_CASE("registry slot clients: a slot rests only if its writer may be late", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
   using slots = std::pair<slots_t, slots_t>; // slots that rest, and slots that are free at once
@@ -447,7 +456,7 @@ TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("of keys confirmed or located together the last one is evicted first", "[registry]") {
+TEST_CASE("registry slot clients: of keys confirmed or located together the last one is evicted first", "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 4);
   const auto left = [&] {
@@ -474,7 +483,7 @@ TEST_CASE("of keys confirmed or located together the last one is evicted first",
   }
 }
 
-TEST_CASE("slots are released by number alone, once", "[registry]") {
+TEST_CASE("registry slot clients: slots are released by number alone, once", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto k = some_keys(1, 4);
   const auto live = r.save({k[0]});
@@ -499,7 +508,7 @@ TEST_CASE("slots are released by number alone, once", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a late release does not take a slot from its new key", "[registry]") {
+TEST_CASE("registry slot clients: a late release does not take a slot from its new key", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto slot = r.allocate({k[0]}, 0, 0, 5)[0].where.slot;
@@ -524,14 +533,15 @@ TEST_CASE("a late release does not take a slot from its new key", "[registry]") 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the answers of all shards are merged to one", "[registry]") {
+TEST_CASE("registry slot clients: the answers of all shards are merged to one", "[registry]") {
   CHECK(reclaim_sum(errc::not_found, errc::ok) == errc::ok);
   CHECK(reclaim_sum(errc::busy, errc::not_found) == errc::busy);
   CHECK(reclaim_sum(errc::not_found, errc::not_found) == errc::not_found);
   CHECK(reclaim_sum(errc::out_of_range, errc::out_of_range) == errc::out_of_range);
 }
 
-TEST_CASE("a page evicted and written again elsewhere is not reclaimed by its old slot", "[registry]") {
+TEST_CASE("registry slot clients: a page evicted and written again elsewhere is not reclaimed by its old slot",
+          "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 1);
   const auto before = r.save(k);
@@ -542,7 +552,8 @@ TEST_CASE("a page evicted and written again elsewhere is not reclaimed by its ol
   CHECK(r.reclaim(after) == codes_t{errc::ok});
 }
 
-TEST_CASE("invalid requests of slot clients are refused, counted, and change nothing", "[registry]") {
+TEST_CASE("registry slot clients: invalid requests of slot clients are refused, counted, and change nothing",
+          "[registry]") {
   slot_client_registry r(1, {.max_batch = 3, .max_protection = std::chrono::seconds(60), .max_reserved_pages = 4});
   const auto k = some_keys(1, 3);
   const namespace_id unknown{1, 1};
@@ -572,7 +583,7 @@ TEST_CASE("invalid requests of slot clients are refused, counted, and change not
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("slots by number need a namespace with a slot index", "[registry]") {
+TEST_CASE("registry slot clients: slots by number need a namespace with a slot index", "[registry]") {
   slot_client_registry r(1, {}, {true, false, 4});
   const auto slots = r.save(some_keys(1, 1));
   CHECK(code_of(r.state.reclaim({r.ns, 0, slots}, at(0))) == errc::unsupported);

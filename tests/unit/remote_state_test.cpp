@@ -97,7 +97,7 @@ struct harness {
 
 } // namespace
 
-TEST_CASE("bytes that pages have less than slots are not counted as sent") {
+TEST_CASE("remote state: bytes that pages have less than slots are not counted as sent") {
   harness d;
   const auto job = d.begin_fetch(2, 77);
   d.state.on_shortened(job, 100);
@@ -106,7 +106,7 @@ TEST_CASE("bytes that pages have less than slots are not counted as sent") {
   CHECK(d.state.take_counts().put_bytes == 2 * frame_size - 100);
 }
 
-TEST_CASE("no more bytes move than a frame of the arena for encoded pages has") {
+TEST_CASE("remote state: no more bytes move than a frame of the arena for encoded pages has") {
   harness d;
   constexpr std::uint64_t encoded = 4096;
   const auto is_encoded = static_cast<std::uint16_t>(frame_size::encoded);
@@ -149,7 +149,7 @@ TEST_CASE("no more bytes move than a frame of the arena for encoded pages has") 
   CHECK(d.state.take_counts().got_bytes == frame_size + encoded);
 }
 
-TEST_CASE("a fetch is answered when its pages are in the memory of the client, and not before") {
+TEST_CASE("remote state: a fetch is answered when its pages are in the memory of the client, and not before") {
   harness d;
   const auto job = d.begin_fetch(2, 77);
   const auto order = d.take<remote_order>();
@@ -177,7 +177,7 @@ TEST_CASE("a fetch is answered when its pages are in the memory of the client, a
   CHECK(d.state.unpin(notified.reply->pin).error().code == errc::not_found);
 }
 
-TEST_CASE("a save is read from the client, checked here, and filled with the result") {
+TEST_CASE("remote state: a save is read from the client, checked here, and filled with the result") {
   harness d;
   const auto pin = d.begin_place(3, 55);
   const auto job = d.state.fill({pin, {{0, 0, static_cast<std::uint8_t>(errc::cancelled)}}, {}}, start);
@@ -207,7 +207,7 @@ TEST_CASE("a save is read from the client, checked here, and filled with the res
   CHECK(d.state.fill({pin, {}, {}}, start).error().code == errc::not_found);
 }
 
-TEST_CASE("a client fills the places of its saves alone, and none of the pages that it fetched") {
+TEST_CASE("remote state: a client fills the places of its saves alone, and none of the pages that it fetched") {
   harness d;
   const auto job = d.state.fetch(request_of(0, 2));
   REQUIRE(job);
@@ -224,7 +224,7 @@ TEST_CASE("a client fills the places of its saves alone, and none of the pages t
   CHECK(d.state.free_frames() == 4);
 }
 
-TEST_CASE("pages without a frame in the arena need no frame of the client") {
+TEST_CASE("remote state: pages without a frame in the arena need no frame of the client") {
   harness d;
   const auto job = d.state.fetch(request_of(0, 3));
   REQUIRE(job);
@@ -246,7 +246,7 @@ TEST_CASE("pages without a frame in the arena need no frame of the client") {
   CHECK(d.state.free_frames() == 2);
 }
 
-TEST_CASE("transfers in progress are limited to the window, and a larger one goes alone") {
+TEST_CASE("remote state: transfers in progress are limited to the window, and a larger one goes alone") {
   harness d(8, 2 * frame_size);
   const auto large = d.begin_fetch(3, 1);
   CHECK(d.take<remote_order>().job == large);
@@ -265,14 +265,14 @@ TEST_CASE("transfers in progress are limited to the window, and a larger one goe
   CHECK(d.state.bytes_under_way() == frame_size);
 }
 
-TEST_CASE("a request for more frames than the client has free waits") {
+TEST_CASE("remote state: a request for more frames than the client has free waits") {
   harness d(3);
   d.begin_fetch(2, 1);
   CHECK(d.state.place(request_of(0, 2)).error().code == errc::limit_exceeded);
   CHECK(d.state.place(request_of(0, 1)));
 }
 
-TEST_CASE("invalid memory is refused, and so are a second offer and a request without one") {
+TEST_CASE("remote state: invalid memory is refused, and so are a second offer and a request without one") {
   remote_state state({frame_size, 4096, 1U << 20U, std::chrono::seconds(1)});
   CHECK(state.fetch(request_of(0, 1)).error().code == errc::unreachable);
   auto bad = offer_of(4);
@@ -295,7 +295,7 @@ TEST_CASE("invalid memory is refused, and so are a second offer and a request wi
   CHECK(state.bind(offer_of(4), start).error().code == errc::exists);
 }
 
-TEST_CASE("memory that is not reached in time is an error, and the peer is closed") {
+TEST_CASE("remote state: memory that is not reached in time is an error, and the peer is closed") {
   remote_state state({frame_size, 4096, 1U << 20U, std::chrono::seconds(1)});
   REQUIRE(state.bind(offer_of(4), start));
   state.take_outbox();
@@ -309,7 +309,7 @@ TEST_CASE("memory that is not reached in time is an error, and the peer is close
   CHECK(std::holds_alternative<remote_close>(effects[1]));
 }
 
-TEST_CASE("a client behind a slow connection is not lost as long as bytes move") {
+TEST_CASE("remote state: a client behind a slow connection is not lost as long as bytes move") {
   harness d(8, 2 * frame_size);
   d.begin_fetch(2, 1);
   d.take<remote_order>();
@@ -324,7 +324,7 @@ TEST_CASE("a client behind a slow connection is not lost as long as bytes move")
   CHECK(d.take<remote_lost>().why.code == errc::unreachable);
 }
 
-TEST_CASE("a stalled client is lost, and every request is answered when the peer is closed") {
+TEST_CASE("remote state: a stalled client is lost, and every request is answered when the peer is closed") {
   harness d(8, 2 * frame_size);
   const auto moving = d.begin_fetch(2, 1);
   d.take<remote_order>();
@@ -367,7 +367,7 @@ TEST_CASE("a stalled client is lost, and every request is answered when the peer
   CHECK(d.nothing_more());
 }
 
-TEST_CASE("an ended attachment is quiesced when the peer is closed, and at once without memory") {
+TEST_CASE("remote state: an ended attachment is quiesced when the peer is closed, and at once without memory") {
   remote_state empty({frame_size, 4096, 1U << 20U, std::chrono::seconds(1)});
   empty.end();
   const auto effects = empty.take_outbox();
@@ -388,7 +388,7 @@ TEST_CASE("an ended attachment is quiesced when the peer is closed, and at once 
 
 /// Properties for any order of events: no frame of the client is written while the client uses it, every request is
 /// answered once, every pin of a fetch ends once, and everything is quiesced in the end.
-TEST_CASE("any order of events keeps one owner per frame and answers every request") {
+TEST_CASE("remote state: any order of events keeps one owner per frame and answers every request") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);

@@ -46,7 +46,7 @@ const auto all_layouts = {kv_layout::split, kv_layout::blocks_first, kv_layout::
 
 } // namespace
 
-TEST_CASE("The model holds the bytes that the mover gathers, in every layout", "[replay]") {
+TEST_CASE("replay device memory: the model holds the bytes that the mover gathers, in every layout", "[replay]") {
   for (const auto layout : all_layouts) {
     INFO(to_string(layout));
     auto memory = make(layout);
@@ -61,7 +61,8 @@ TEST_CASE("The model holds the bytes that the mover gathers, in every layout", "
   }
 }
 
-TEST_CASE("A load into the wrong block, of the wrong page, or of nothing does not pass", "[replay]") {
+TEST_CASE("replay device memory: a load into the wrong block, of the wrong page, or of nothing does not pass",
+          "[replay]") {
   for (const auto layout : all_layouts) {
     INFO(to_string(layout));
     auto memory = make(layout);
@@ -80,7 +81,7 @@ TEST_CASE("A load into the wrong block, of the wrong page, or of nothing does no
   }
 }
 
-TEST_CASE("Every single flipped byte of a block is found and named", "[replay]") {
+TEST_CASE("replay device memory: every single flipped byte of a block is found and named", "[replay]") {
   for (const auto layout : all_layouts) {
     INFO(to_string(layout));
     auto memory = make(layout);
@@ -106,7 +107,8 @@ TEST_CASE("Every single flipped byte of a block is found and named", "[replay]")
         "layer 3, V, token 7, head 0, byte 12 (page offset 4108): 0x3f, must be 0x80");
 }
 
-TEST_CASE("Layers of several shapes hold what the mover moves, and every flipped byte is named", "[replay]") {
+TEST_CASE("replay device memory: layers of several shapes hold what the mover moves, and every flipped byte is named",
+          "[replay]") {
   kv_geometry mixed{2, 2, 2, 8, 2, 4};
   mixed.further = {{2, {1, 1, 33, 1}}, {1, {2, 3, 4, 4}}};
   auto mixed_mla = small_mla;
@@ -146,7 +148,7 @@ TEST_CASE("Layers of several shapes hold what the mover moves, and every flipped
   CHECK(device_memory::create(mixed, 4, {kv_layout::mla, 1}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("Blocks are handed out once each, scattered, and equal for equal seeds", "[replay]") {
+TEST_CASE("replay device memory: blocks are handed out once each, scattered, and equal for equal seeds", "[replay]") {
   auto memory = make(kv_layout::split, 200);
   CHECK(memory.free_blocks() == 200);
   const auto first = memory.take(50).value();
@@ -166,7 +168,7 @@ TEST_CASE("Blocks are handed out once each, scattered, and equal for equal seeds
   CHECK(device_memory::create(small, 200, {kv_layout::split, 2})->take(50).value() != first);
 }
 
-TEST_CASE("An invalid model is refused", "[replay]") {
+TEST_CASE("replay device memory: an invalid model is refused", "[replay]") {
   CHECK(device_memory::create({0, 2, 2, 8, 2, 4}, 4, {}).error().code == errc::invalid_argument);
   CHECK(device_memory::create(small, 0, {}).error().code == errc::invalid_argument);
   CHECK(device_memory::create(small, 4, {kv_layout::mla, 1}).error().code == errc::invalid_argument);
@@ -175,7 +177,7 @@ TEST_CASE("An invalid model is refused", "[replay]") {
   CHECK(huge.error().code == errc::limit_exceeded);
 }
 
-TEST_CASE("A moved model stays valid", "[replay]") {
+TEST_CASE("replay device memory: a moved model stays valid", "[replay]") {
   auto memory = make(kv_layout::head_major);
   memory.fill(1, {1, 1}, 1);
   auto other = std::move(memory);
@@ -185,7 +187,8 @@ TEST_CASE("A moved model stays valid", "[replay]") {
   CHECK(page == page_of(small, {1, 1}, 1));
 }
 
-TEST_CASE("There is a geometry for every page size that is a multiple of 4 KiB, exactly", "[replay]") {
+TEST_CASE("replay device memory: there is a geometry for every page size that is a multiple of 4 KiB, exactly",
+          "[replay]") {
   const auto check = [](std::uint64_t bytes) {
     INFO(bytes);
     const auto g = geometry_for_page_bytes(bytes);

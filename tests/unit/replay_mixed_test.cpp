@@ -9,7 +9,7 @@ namespace replay_mixed_test {
 using namespace troupe;
 using namespace troupe::replay;
 
-TEST_CASE("Mixed traffic: any trailing part of its parameters may be left out, nothing else", "[replay]") {
+TEST_CASE("replay mixed: any trailing part of its parameters may be left out, nothing else", "[replay]") {
   CHECK(parse_mixed("mixed").value() == mixed_spec{});
   CHECK(parse_mixed("mixed:").value() == mixed_spec{});
   CHECK(parse_mixed("mixed:7,100,1,0,0,3").value() == mixed_spec{7, 100, 1, 0, 0, 3});
@@ -24,7 +24,7 @@ TEST_CASE("Mixed traffic: any trailing part of its parameters may be left out, n
   CHECK(make_mixed({}, 0, {}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("Mixed traffic is reproducible by seed, and its equal blocks are equal prefixes", "[replay]") {
+TEST_CASE("replay mixed: mixed traffic is reproducible by seed, and its equal blocks are equal prefixes", "[replay]") {
   const auto one = open_trace("mixed:3,3000", 64, {}).value();
   CHECK(one.name == "mixed:3,3000,60,5,15,20");
   REQUIRE(one.requests.size() == 3000);

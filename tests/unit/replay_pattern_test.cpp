@@ -22,7 +22,7 @@ bytes page_of(const key_digest& key, rank_number rank, std::size_t size) {
 
 } // namespace
 
-TEST_CASE("Words of a page follow the formula", "[replay]") {
+TEST_CASE("replay pattern: words of a page follow the formula", "[replay]") {
   const auto values = GENERATE(page_values::random, page_values::bf16);
   bytes page(4096);
   page_pattern({1, 2}, 3, values).fill(page, 0);
@@ -47,7 +47,7 @@ TEST_CASE("Words of a page follow the formula", "[replay]") {
   }
 }
 
-TEST_CASE("Pages of elements have an encoding, and others have none", "[replay]") {
+TEST_CASE("replay pattern: pages of elements have an encoding, and others have none", "[replay]") {
   for (const auto values : {page_values::random, page_values::bf16}) {
     bytes page(65536);
     page_pattern({5, 6}, 1, values).fill(page, 0);
@@ -58,7 +58,7 @@ TEST_CASE("Pages of elements have an encoding, and others have none", "[replay]"
   }
 }
 
-TEST_CASE("Any range of a page is filled and compared alike, at any alignment", "[replay]") {
+TEST_CASE("replay pattern: any range of a page is filled and compared alike, at any alignment", "[replay]") {
   const auto seed = GENERATE(range(1, 4));
   INFO("seed " << seed);
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
@@ -88,7 +88,7 @@ TEST_CASE("Any range of a page is filled and compared alike, at any alignment", 
   }
 }
 
-TEST_CASE("Every flipped bit of a page is found at its position", "[replay]") {
+TEST_CASE("replay pattern: every flipped bit of a page is found at its position", "[replay]") {
   const auto values = GENERATE(page_values::random, page_values::bf16);
   const page_pattern pattern({0x1234, 0x5678}, 0, values);
   bytes page(1031);
@@ -107,7 +107,7 @@ TEST_CASE("Every flipped bit of a page is found at its position", "[replay]") {
   CHECK(pattern.compare(page, 0) == 77U);
 }
 
-TEST_CASE("No other key, rank, position or constant passes, not even for one word", "[replay]") {
+TEST_CASE("replay pattern: no other key, rank, position or constant passes, not even for one word", "[replay]") {
   std::vector<std::pair<key_digest, rank_number>> names;
   for (std::uint64_t i = 0; i < 40; ++i)
     for (rank_number rank = 0; rank < 4; ++rank)
@@ -132,7 +132,7 @@ TEST_CASE("No other key, rank, position or constant passes, not even for one wor
   CHECK(passed == 0);
 }
 
-TEST_CASE("An empty range always matches", "[replay]") {
+TEST_CASE("replay pattern: an empty range always matches", "[replay]") {
   const page_pattern pattern({1, 1}, 1);
   pattern.fill({}, 12345);
   CHECK(!pattern.compare({}, 12345).has_value());

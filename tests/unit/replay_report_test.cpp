@@ -52,7 +52,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 } // namespace
 
-TEST_CASE("The JSON report has exactly the documented keys", "[replay]") {
+TEST_CASE("replay report: the JSON report has exactly the documented keys", "[replay]") {
   const auto json = nlohmann::ordered_json::parse(to_json(example()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items())
@@ -93,7 +93,8 @@ TEST_CASE("The JSON report has exactly the documented keys", "[replay]") {
   CHECK(!contains(to_json(example()), "\n"));
 }
 
-TEST_CASE("A report of a transfer without comparison says so and claims nothing about bytes", "[replay]") {
+TEST_CASE("replay report: a report of a transfer without comparison says so and claims nothing about bytes",
+          "[replay]") {
   auto r = example();
   r.compared = false;
   CHECK(nlohmann::json::parse(to_json(r))["compared"] == false);
@@ -101,7 +102,7 @@ TEST_CASE("A report of a transfer without comparison says so and claims nothing 
   CHECK(contains(verdict(r), "not compared"));
 }
 
-TEST_CASE("A report of transfers to a GPU states their share of a plain copy", "[replay]") {
+TEST_CASE("replay report: a report of transfers to a GPU states their share of a plain copy", "[replay]") {
   auto r = example();
   r.together_gbps = 5;
   r.plain_copy = plain_copy_pace{7, 4.5, 10};
@@ -115,7 +116,7 @@ TEST_CASE("A report of transfers to a GPU states their share of a plain copy", "
   CHECK_FALSE(contains(to_table(r, "trace"), "plain copy"));
 }
 
-TEST_CASE("A report of nothing or with invalid times is still valid JSON with numbers", "[replay]") {
+TEST_CASE("replay report: a report of nothing or with invalid times is still valid JSON with numbers", "[replay]") {
   replay_report r;
   r.load_gbps = std::numeric_limits<double>::infinity();
   r.seconds = std::numeric_limits<double>::quiet_NaN();
@@ -128,7 +129,7 @@ TEST_CASE("A report of nothing or with invalid times is still valid JSON with nu
   CHECK(!to_table(r, "nothing").empty());
 }
 
-TEST_CASE("The verdict states what happened to the bytes", "[replay]") {
+TEST_CASE("replay report: the verdict states what happened to the bytes", "[replay]") {
   auto r = example();
   CHECK(r.clean());
   CHECK(verdict(r) == "Every byte was right: 105,710 pages loaded and compared, 6.45 GiB in all.");
@@ -144,7 +145,7 @@ TEST_CASE("The verdict states what happened to the bytes", "[replay]") {
   CHECK(!contains(verdict(replay_report{}), "Every byte was right"));
 }
 
-TEST_CASE("The table is aligned and in customary units", "[replay]") {
+TEST_CASE("replay report: the table is aligned and in customary units", "[replay]") {
   auto r = example();
   const auto text = to_table(r, "conversation_trace.jsonl");
   INFO(text);
@@ -164,7 +165,7 @@ TEST_CASE("The table is aligned and in customary units", "[replay]") {
   CHECK(contains(to_table(r, "x"), "1,234 keys were evicted"));
 }
 
-TEST_CASE("Numbers are printed in customary units", "[replay]") {
+TEST_CASE("replay report: numbers are printed in customary units", "[replay]") {
   CHECK(human_count(0) == "0");
   CHECK(human_count(999) == "999");
   CHECK(human_count(1000) == "1,000");
@@ -190,7 +191,7 @@ TEST_CASE("Numbers are printed in customary units", "[replay]") {
   CHECK(display_width("µs") == 2);
 }
 
-TEST_CASE("A text table handles short and long rows", "[replay]") {
+TEST_CASE("replay report: a text table handles short and long rows", "[replay]") {
   text_table table({"name", "µs"});
   table.row({"a"});
   table.row({"longer", "12", "dropped"});
@@ -198,7 +199,7 @@ TEST_CASE("A text table handles short and long rows", "[replay]") {
   CHECK(table.str(0) == "name    µs\na\nlonger  12\n");
 }
 
-TEST_CASE("Progress is one line, at any point", "[replay]") {
+TEST_CASE("replay report: progress is one line, at any point", "[replay]") {
   const auto line = progress_line({6'000, 12'000, 100, 37, 3'000'000'000, 1'000'000'000, 0, 10s});
   CHECK(line == "[############............]  50 %  6,000 of 12,000 requests  10 s left  37.0 % of blocks found  "
                 "load 0.30 GB/s  save 0.10 GB/s");
@@ -217,8 +218,9 @@ TEST_CASE("Progress is one line, at any point", "[replay]") {
   CHECK(contains(progress_line({9'999, 10'000, 1, 1, 1, 1, 0, 1s}), " 99 %"));
 }
 
-TEST_CASE("Progress fits into any width: the least important parts are dropped, and the bar takes the rest",
-          "[replay]") {
+TEST_CASE(
+    "replay report: progress fits into any width: the least important parts are dropped, and the bar takes the rest",
+    "[replay]") {
   const replay_progress p{6'000, 12'000, 100, 37, 3'000'000'000, 1'000'000'000, 2, 10s};
   CHECK(progress_line(p, 159) == "[############............]  50 %  6,000 of 12,000 requests  10 s left"
                                  "  2 pages failed  37.0 % of blocks found  load 0.30 GB/s  save 0.10 GB/s");
@@ -234,14 +236,14 @@ TEST_CASE("Progress fits into any width: the least important parts are dropped, 
   }
 }
 
-TEST_CASE("Text is truncated between characters", "[replay]") {
+TEST_CASE("replay report: text is truncated between characters", "[replay]") {
   CHECK(fitting("120 µs", 99) == "120 µs");
   CHECK(fitting("120 µs", 5) == "120 µ");
   CHECK(fitting("120 µs", 4) == "120 ");
   CHECK(fitting("120 µs", 0).empty());
 }
 
-TEST_CASE("Percentiles are exact by nearest rank", "[replay]") {
+TEST_CASE("replay report: percentiles are exact by nearest rank", "[replay]") {
   latency_samples samples;
   CHECK(samples.percentile(50) == 0ns);
   CHECK(samples.summary().max == 0.0);
@@ -273,7 +275,7 @@ TEST_CASE("Percentiles are exact by nearest rank", "[replay]") {
   CHECK(hundred.percentile(0) == 1ns);
 }
 
-TEST_CASE("Busy time counts overlapping activities once", "[replay]") {
+TEST_CASE("replay report: busy time counts overlapping activities once", "[replay]") {
   const timestamp zero{};
   busy_time busy;
   busy.end(zero + 1s);
@@ -289,7 +291,7 @@ TEST_CASE("Busy time counts overlapping activities once", "[replay]") {
   CHECK(busy.total(zero + 30s) == 5s);
 }
 
-TEST_CASE("Busy time counts nothing twice when activities arrive out of order", "[replay]") {
+TEST_CASE("replay report: busy time counts nothing twice when activities arrive out of order", "[replay]") {
   const timestamp zero{};
   busy_time busy;
   busy.begin(zero + 10s);
@@ -306,7 +308,7 @@ TEST_CASE("Busy time counts nothing twice when activities arrive out of order", 
   CHECK(busy.total(zero + 30s) == 8s);
 }
 
-TEST_CASE("Phases add up and print", "[replay]") {
+TEST_CASE("replay report: phases add up and print", "[replay]") {
   phase_times times;
   times.add(phase::read, 2s, 4'000'000'000);
   times.add(phase::read, 2s, 4'000'000'000);

@@ -74,7 +74,7 @@ std::filesystem::path real_trace() {
 
 } // namespace
 
-TEST_CASE("A trace is parsed unchanged", "[replay]") {
+TEST_CASE("replay trace: a trace is parsed unchanged", "[replay]") {
   const scratch dir;
   const auto end = GENERATE(std::string{}, std::string{"\n"}, std::string{"\n\n"}, std::string{"\r\n \t\r\n"});
   const auto file = dir.write(line("[0, 18446744073709551615, 7]") + "\n" +
@@ -88,7 +88,7 @@ TEST_CASE("A trace is parsed unchanged", "[replay]") {
   CHECK((*requests)[2].hash_ids == std::vector<std::uint64_t>{1});
 }
 
-TEST_CASE("A malformed line is an error with file and line", "[replay]") {
+TEST_CASE("replay trace: a malformed line is an error with file and line", "[replay]") {
   CHECK(error_of("nonsense").text.find("not JSON") != std::string::npos);
   CHECK(error_of("{").code == errc::invalid_argument);
   CHECK(error_of(line("[1]") + line("[1]")).text.find("not JSON") != std::string::npos);
@@ -103,7 +103,7 @@ TEST_CASE("A malformed line is an error with file and line", "[replay]") {
   CHECK(error_of(std::string(200'000, '[')).code == errc::invalid_argument);
 }
 
-TEST_CASE("Ids that are negative, too large or not integers are refused by position", "[replay]") {
+TEST_CASE("replay trace: ids that are negative, too large or not integers are refused by position", "[replay]") {
   for (const auto* id : {"-1", "-0", "1.5", "1e3", "18446744073709551616", "1e400", "\"3\"", "null", "true", "[1]",
                          "{}", "-9223372036854775809"}) {
     const auto e = error_of(line("[4, " + std::string(id) + ", 6]"));
@@ -114,7 +114,7 @@ TEST_CASE("Ids that are negative, too large or not integers are refused by posit
   }
 }
 
-TEST_CASE("Every field is required and a natural number", "[replay]") {
+TEST_CASE("replay trace: every field is required and a natural number", "[replay]") {
   const std::string fields[] = {"timestamp", "input_length", "output_length"};
   for (const auto& field : fields) {
     auto bad = line("[1]");
@@ -132,7 +132,7 @@ TEST_CASE("Every field is required and a natural number", "[replay]") {
       std::string::npos);
 }
 
-TEST_CASE("An unreadable or empty trace is an error", "[replay]") {
+TEST_CASE("replay trace: an unreadable or empty trace is an error", "[replay]") {
   const scratch dir;
   const auto missing = read_trace(dir.path() / "missing.jsonl", {});
   REQUIRE(!missing.has_value());
@@ -144,7 +144,7 @@ TEST_CASE("An unreadable or empty trace is an error", "[replay]") {
   CHECK(read_trace(dir.write("\n \n"), {}).error().text.find("no requests") != std::string::npos);
 }
 
-TEST_CASE("An endless line is refused without being held in memory", "[replay]") {
+TEST_CASE("replay trace: an endless line is refused without being held in memory", "[replay]") {
   const scratch dir;
   const auto file = dir.write(line("[1]") + "\n" + std::string((std::size_t{16} << 20U) + 1, ' '));
   const auto got = read_trace(file, {});
@@ -158,7 +158,7 @@ TEST_CASE("An endless line is refused without being held in memory", "[replay]")
   CHECK(read_trace(dir.write(line(ids + "]")), {}).value().at(0).hash_ids.size() == 200'001);
 }
 
-TEST_CASE("A limit stops the reading", "[replay]") {
+TEST_CASE("replay trace: a limit stops the reading", "[replay]") {
   const scratch dir;
   const auto file = dir.write(line("[1]") + "\n" + line("[2]") + "\nnonsense\n");
   CHECK(!read_trace(file, {}).has_value());
@@ -168,7 +168,7 @@ TEST_CASE("A limit stops the reading", "[replay]") {
   CHECK(read_trace(file, 0).value().empty());
 }
 
-TEST_CASE("Generator parameters: any trailing part may be left out, nothing else", "[replay]") {
+TEST_CASE("replay trace: generator parameters: any trailing part may be left out, nothing else", "[replay]") {
   CHECK(parse_loogle("loogle").value() == loogle_spec{100, 20480, 20, 128});
   CHECK(parse_loogle("loogle:").value() == loogle_spec{});
   CHECK(parse_loogle("loogle:3").value() == loogle_spec{3, 20480, 20, 128});
@@ -190,7 +190,7 @@ TEST_CASE("Generator parameters: any trailing part may be left out, nothing else
   }
 }
 
-TEST_CASE("Generated requests share the prefix of their group and nothing else", "[replay]") {
+TEST_CASE("replay trace: generated requests share the prefix of their group and nothing else", "[replay]") {
   // 100 tokens of prefix in blocks of 16: 6 full blocks; the 7th holds 4 tokens of prefix and belongs to the query.
   const auto requests = make_loogle({5, 100, 7, 30}, 16, {});
   REQUIRE(requests.has_value());
@@ -215,7 +215,7 @@ TEST_CASE("Generated requests share the prefix of their group and nothing else",
   CHECK(hits == expected_hits{35 * 8, 30 * 6, 5 * 6 + 35 * 2, 0});
 }
 
-TEST_CASE("The generated order is fixed and mixes the groups", "[replay]") {
+TEST_CASE("replay trace: the generated order is fixed and mixes the groups", "[replay]") {
   const auto requests = make_loogle({}, 512, {}).value();
   REQUIRE(requests.size() == 2000);
   CHECK(requests == make_loogle({}, 512, {}).value());
@@ -242,7 +242,7 @@ TEST_CASE("The generated order is fixed and mixes the groups", "[replay]") {
   CHECK(make_loogle({3, 512, 1, 0}, 512, 100).value().size() == 3);
 }
 
-TEST_CASE("A generated trace without blocks or beyond all bounds is refused", "[replay]") {
+TEST_CASE("replay trace: a generated trace without blocks or beyond all bounds is refused", "[replay]") {
   CHECK(make_loogle({1, 100, 1, 100}, 512, {}).error().code == errc::invalid_argument);
   CHECK(make_loogle({1, 100, 1, 100}, 0, {}).error().code == errc::invalid_argument);
   constexpr auto huge = std::uint64_t{1} << 32U;
@@ -253,7 +253,7 @@ TEST_CASE("A generated trace without blocks or beyond all bounds is refused", "[
   CHECK(make_loogle({1 << 20, 16, 1 << 8, 16}, 16, 10).value().size() == 10);
 }
 
-TEST_CASE("A trace is opened by name", "[replay]") {
+TEST_CASE("replay trace: a trace is opened by name", "[replay]") {
   const scratch dir;
   const auto file = dir.write(line("[1, 2]") + "\n" + line("[]"));
   const auto from_file = open_trace(file.string(), 16, {});
@@ -272,7 +272,7 @@ TEST_CASE("A trace is opened by name", "[replay]") {
   CHECK(open_trace("./loogle", 512, 1).error().code == errc::io_error);
 }
 
-TEST_CASE("Keys are chained: each depends on all ids before it and on the salt", "[replay]") {
+TEST_CASE("replay trace: keys are chained: each depends on all ids before it and on the salt", "[replay]") {
   const std::vector<std::uint64_t> ids{1, 2, 3, 3};
   const auto keys = chain_keys(ids);
   REQUIRE(keys.size() == 4);
@@ -292,7 +292,7 @@ TEST_CASE("Keys are chained: each depends on all ids before it and on the salt",
   CHECK(parents_of({}).empty());
 }
 
-TEST_CASE("The expected hits match a trace that was checked by hand", "[replay]") {
+TEST_CASE("replay trace: the expected hits match a trace that was checked by hand", "[replay]") {
   const std::vector<trace_request> requests{
       {0, 0, 0, {1, 2, 3}}, {0, 0, 0, {1, 2, 4}}, {0, 0, 0, {}}, {0, 0, 0, {5}}, {0, 0, 0, {1, 2, 3}}};
   CHECK(expect_hits(requests) == expected_hits{10, 2 + 3, 5, 0});
@@ -306,7 +306,7 @@ TEST_CASE("The expected hits match a trace that was checked by hand", "[replay]"
   CHECK(expect_hits(chained) == expected_hits{4, 0, 4, 0});
 }
 
-TEST_CASE("The real trace has the known number of hits", "[replay]") {
+TEST_CASE("replay trace: the real trace has the known number of hits", "[replay]") {
   const auto file = real_trace();
   if (!std::filesystem::exists(file)) {
     std::cout << "skipped: no " << file.string() << " beside the repository\n";

@@ -18,7 +18,7 @@ float sum(const reuse_counts::by_age& x) {
 
 } // namespace
 
-TEST_CASE("ages fall into steps with the stated bounds", "[base]") {
+TEST_CASE("reuse counts: ages fall into steps with the stated bounds", "[base]") {
   CHECK(reuse_counts::step_of(0) == 0);
   CHECK(reuse_counts::step_of(63) == 0);
   for (std::size_t step = 1; step < reuse_counts::ages; ++step) {
@@ -28,7 +28,7 @@ TEST_CASE("ages fall into steps with the stated bounds", "[base]") {
   CHECK(reuse_counts::step_of(~std::uint64_t{0}) == reuse_counts::ages - 1);
 }
 
-TEST_CASE("counts survive encoding, and invalid data is refused", "[base]") {
+TEST_CASE("reuse counts: counts survive encoding, and invalid data is refused", "[base]") {
   reuse_counts x;
   x.used[3][7] = 12.5F;
   x.ended[3][7] = 13;
@@ -47,7 +47,7 @@ TEST_CASE("counts survive encoding, and invalid data is refused", "[base]") {
   CHECK_FALSE(reuse_counts::of_numbers({}));
 }
 
-TEST_CASE("uses without matching ends do not count", "[base]") {
+TEST_CASE("reuse counts: uses without matching ends do not count", "[base]") {
   reuse_counts x;
   x.used[0][5] = 4e6F;
   x.ended[0][5] = 3;
@@ -62,7 +62,7 @@ TEST_CASE("uses without matching ends do not count", "[base]") {
   CHECK(back->ended == x.ended);
 }
 
-TEST_CASE("where keys arrive twice as fast, ages double", "[base]") {
+TEST_CASE("reuse counts: where keys arrive twice as fast, ages double", "[base]") {
   reuse_counts x;
   x.used[2][reuse_counts::step_of(1024)] = 10;
   x.ended[2][reuse_counts::step_of(1024)] = 30;

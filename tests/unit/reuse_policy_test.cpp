@@ -98,7 +98,7 @@ std::vector<std::uint64_t> chain_of(std::uint64_t number, std::size_t keys) {
 
 } // namespace
 
-TEST_CASE("a ghost is recalled once with its note, within the capacity", "[registry]") {
+TEST_CASE("reuse policy: a ghost is recalled once with its note, within the capacity", "[registry]") {
   ghost_table ghosts;
   CHECK_FALSE(ghosts.recall(scrambled(1)).has_value());
   ghosts.remember(scrambled(1), 3);
@@ -120,7 +120,7 @@ TEST_CASE("a ghost is recalled once with its note, within the capacity", "[regis
   CHECK(taken_for_known < 100);
 }
 
-TEST_CASE("keys are worth more where keys of their class return, and nothing before that", "[registry]") {
+TEST_CASE("reuse policy: keys are worth more where keys of their class return, and nothing before that", "[registry]") {
   reuse_statistics statistics;
   std::uint64_t now = 0;
   // Keys of class 0 come back after 3,000 others, those of class 1 never.
@@ -146,7 +146,7 @@ TEST_CASE("keys are worth more where keys of their class return, and nothing bef
   CHECK(statistics.resident_bytes() < 128 * 1024);
 }
 
-TEST_CASE("a key that is used at a peer counts as used and is tracked there", "[registry]") {
+TEST_CASE("reuse policy: a key that is used at a peer counts as used and is tracked there", "[registry]") {
   reuse_statistics statistics;
   statistics.note(scrambled(1), 0, 1000, 100);
   statistics.note(scrambled(2), 0, 1000, 100);
@@ -164,7 +164,7 @@ TEST_CASE("a key that is used at a peer counts as used and is tracked there", "[
   CHECK(statistics.counts(5000) == seen);
 }
 
-TEST_CASE("statistics of peers count like local ones, up to twice as much", "[registry]") {
+TEST_CASE("reuse policy: statistics of peers count like local ones, up to twice as much", "[registry]") {
   reuse_statistics alone;
   reuse_statistics together;
   for (auto* x : {&alone, &together}) {
@@ -197,7 +197,8 @@ TEST_CASE("statistics of peers count like local ones, up to twice as much", "[re
   CHECK(flooded.counts(20'000).used[0][reuse_counts::step_of(3000)] == 0);
 }
 
-TEST_CASE("a fetched key does not advance the clock, and its uses count from the first local one", "[registry]") {
+TEST_CASE("reuse policy: a fetched key does not advance the clock, and its uses count from the first local one",
+          "[registry]") {
   const auto policy = make_reuse_policy([](entry_index i) { return scrambled(i); });
   const entries_t fresh{0, 1, 2, 3};
   const entries_t fetched{4, 5, 6};
@@ -227,7 +228,7 @@ TEST_CASE("a fetched key does not advance the clock, and its uses count from the
   }
 }
 
-TEST_CASE("conversations are kept among prompts that do not return", "[registry]") {
+TEST_CASE("reuse policy: conversations are kept among prompts that do not return", "[registry]") {
   std::map<eviction_factory, std::size_t> hits;
   for (const auto factory : {make_lru_policy, make_reuse_policy}) {
     small_cache cache(factory, 1000);
@@ -248,7 +249,7 @@ TEST_CASE("conversations are kept among prompts that do not return", "[registry]
   CHECK(hits[make_reuse_policy] > 12'000);
 }
 
-TEST_CASE("a policy takes 8 bytes for an entry and 2 for a ghost", "[registry]") {
+TEST_CASE("reuse policy: a policy takes 8 bytes for an entry and 2 for a ghost", "[registry]") {
   const auto factory = GENERATE(make_lru_policy, make_s3_fifo_policy, make_reuse_policy);
   constexpr std::uint64_t n = 1'000'000;
   const auto policy = factory([](entry_index i) { return scrambled(i); });
@@ -263,7 +264,7 @@ TEST_CASE("a policy takes 8 bytes for an entry and 2 for a ghost", "[registry]")
   CHECK(policy->resident_bytes() <= 10 * n + (4U << 20) + (128U << 10));
 }
 
-TEST_CASE("S3-FIFO behaves like its plain form", "[registry]") {
+TEST_CASE("reuse policy: S3-FIFO behaves like its plain form", "[registry]") {
   std::mt19937 random(GENERATE(11U, 12U, 13U));
   constexpr std::size_t capacity = 200;
   small_cache cache(make_s3_fifo_policy, capacity);

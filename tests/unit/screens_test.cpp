@@ -128,7 +128,7 @@ timestamp at(duration x) {
 
 } // namespace
 
-TEST_CASE("What encoding has saved is shown where pages were encoded", "[screens]") {
+TEST_CASE("screens: what encoding has saved is shown where pages were encoded", "[screens]") {
   const auto with = [](std::uint64_t payload, std::uint64_t stored) {
     auto x = node({ns("chat", 10, 5, {rank(0, 5, 10), rank(1, 5, 10)})});
     for (auto& r : x["namespaces"][0]["ranks"])
@@ -142,7 +142,7 @@ TEST_CASE("What encoding has saved is shown where pages were encoded", "[screens
   CHECK_FALSE(has(with(0, 0), "saved since the start"));
 }
 
-TEST_CASE("Clients of LMCache are shown with their version", "[screens]") {
+TEST_CASE("screens: clients of LMCache are shown with their version", "[screens]") {
   auto x = node({});
   CHECK_FALSE(has(status_screen(x, 100), "LMCache"));
   const json good{{"client", 1},        {"process", 4711}, {"name", "VLLM::Worker"}, {"user", 0},
@@ -158,7 +158,7 @@ TEST_CASE("Clients of LMCache are shown with their version", "[screens]") {
   CHECK(has(text, "3 refused: ping with 2 payloads"));
 }
 
-TEST_CASE("Numbers on screens are printed in customary units", "[screens]") {
+TEST_CASE("screens: numbers on screens are printed in customary units", "[screens]") {
   CHECK(bytes_text(0) == "0 B");
   CHECK(bytes_text(1024) == "1 KiB");
   CHECK(bytes_text(1.25 * 1024 * 1024 * 1024) == "1.25 GiB");
@@ -182,7 +182,7 @@ TEST_CASE("Numbers on screens are printed in customary units", "[screens]") {
   CHECK(span_text(200000) == "2 d 7 h");
 }
 
-TEST_CASE("Text is truncated and padded by characters, and wrapped at blanks", "[screens]") {
+TEST_CASE("screens: text is truncated and padded by characters, and wrapped at blanks", "[screens]") {
   CHECK(to_width("abc", 5) == "abc  ");
   CHECK(to_width("abcdef", 3) == "abc");
   CHECK(to_width("▁▂▃▄", 2) == "▁▂");
@@ -198,7 +198,7 @@ TEST_CASE("Text is truncated and padded by characters, and wrapped at blanks", "
   CHECK(printable("a\x1b[2J\nb") == "a?[2J?b");
 }
 
-TEST_CASE("The status screen shows the most important values", "[screens]") {
+TEST_CASE("screens: the status screen shows the most important values", "[screens]") {
   const auto text = status_screen(node({ns("chat", 100, 58.8, {rank(0, 5, 500), rank(1, 5, 0)})}), 80);
   INFO(text);
   for (const auto* part :
@@ -213,7 +213,7 @@ TEST_CASE("The status screen shows the most important values", "[screens]") {
     CHECK(width_of(line) <= 80);
 }
 
-TEST_CASE("The status screen folds equal ranks and marks a damaged one", "[screens]") {
+TEST_CASE("screens: the status screen folds equal ranks and marks a damaged one", "[screens]") {
   std::vector<json> ranks;
   for (std::uint64_t i = 0; i < 8; ++i)
     ranks.push_back(rank(i, 5, 500));
@@ -229,7 +229,7 @@ TEST_CASE("The status screen folds equal ranks and marks a damaged one", "[scree
   CHECK(has(status_screen(node({ns("chat", 10, 5, {rank(0, 5, 500)})}), 160), std::string(80, '.')));
 }
 
-TEST_CASE("A node without a disk has no pages that wait for it", "[screens]") {
+TEST_CASE("screens: a node without a disk has no pages that wait for it", "[screens]") {
   auto x = node({});
   CHECK(has(status_screen(x, 100), "7 not yet on disk"));
   x["tiers"]["disk"]["capacity_bytes"] = 0;
@@ -257,7 +257,7 @@ json cluster_of(std::vector<json> nodes) {
 
 } // namespace
 
-TEST_CASE("The state of a cluster fits 80 columns", "[screens]") {
+TEST_CASE("screens: the state of a cluster fits 80 columns", "[screens]") {
   const auto x =
       cluster_of({peer("cache-1", "self"), peer("a-name-as-long-as-a-name-may-be-which-is-64-characters", "up"),
                   peer("cache-3", "unreachable", "connecting to cache-3.example:7001: refused")});
@@ -274,7 +274,7 @@ TEST_CASE("The state of a cluster fits 80 columns", "[screens]") {
   CHECK(has(cluster_screen(x, 200), "a-name-as-long-as-a-name-may-be-which-is-64-characters"));
 }
 
-TEST_CASE("A cluster is whole if all nodes and etcd are reachable", "[screens]") {
+TEST_CASE("screens: a cluster is whole if all nodes and etcd are reachable", "[screens]") {
   auto x = cluster_of({peer("cache-1", "self"), peer("cache-2", "up")});
   CHECK(is_whole(x));
   x["etcd"] = {{"endpoints", "http://etcd:2379"}, {"state", "up"}, {"listed", 2}};
@@ -286,7 +286,7 @@ TEST_CASE("A cluster is whole if all nodes and etcd are reachable", "[screens]")
   CHECK_FALSE(is_whole(x));
 }
 
-TEST_CASE("The cluster is part of the status screen, with the reason for an unreachable node", "[screens]") {
+TEST_CASE("screens: the cluster is part of the status screen, with the reason for an unreachable node", "[screens]") {
   auto x = node({});
   CHECK_FALSE(has(status_screen(x, 80), "cluster"));
   x["cluster"] =
@@ -299,7 +299,7 @@ TEST_CASE("The cluster is part of the status screen, with the reason for an unre
   CHECK(has(text, "fetched 1.09 TiB, served 46.6 GiB, 99,999,999 keys learned (refused)\n"));
 }
 
-TEST_CASE("The status screen shows the way out of each error", "[screens]") {
+TEST_CASE("screens: the status screen shows the way out of each error", "[screens]") {
   const auto text = status_screen(with_warning(node({})), 80);
   INFO(text);
   CHECK(has(text, "a-node: degraded"));
@@ -309,13 +309,13 @@ TEST_CASE("The status screen shows the way out of each error", "[screens]") {
   CHECK(has(text, "no namespaces yet"));
 }
 
-TEST_CASE("Text that is not a status is refused", "[screens]") {
+TEST_CASE("screens: text that is not a status is refused", "[screens]") {
   CHECK(is_status(node({})));
   for (const auto* text : {"{}", "[]", "1", "null", R"({"node":{}})", R"({"health":"healthy"})"})
     CHECK_FALSE(is_status(json::parse(text)));
 }
 
-TEST_CASE("The top screen shows activity between two answers", "[screens]") {
+TEST_CASE("screens: the top screen shows activity between two answers", "[screens]") {
   top_screen x(true);
   check_size(x.lines(80, 24), 80, 24);
   CHECK(has(joined(x.lines(80, 24)), "waiting for the node's answer"));
@@ -340,7 +340,7 @@ TEST_CASE("The top screen shows activity between two answers", "[screens]") {
   CHECK(x.is_healthy());
 }
 
-TEST_CASE("The top screen fits any terminal", "[screens]") {
+TEST_CASE("screens: the top screen fits any terminal", "[screens]") {
   for (const bool unicode : {true, false}) {
     top_screen x(unicode);
     std::vector<json> namespaces;
@@ -356,7 +356,7 @@ TEST_CASE("The top screen fits any terminal", "[screens]") {
   }
 }
 
-TEST_CASE("With long warnings the top screen shows the name and the way out of each", "[screens]") {
+TEST_CASE("screens: with long warnings the top screen shows the name and the way out of each", "[screens]") {
   top_screen x(false);
   auto answer = with_warning(node({ns("chat", 1000, 0, {})}));
   const std::vector<std::string> reasons{"index_full", "writes_fail"};
@@ -374,7 +374,7 @@ TEST_CASE("With long warnings the top screen shows the name and the way out of e
   CHECK(has(text, "chat"));
 }
 
-TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
+TEST_CASE("screens: keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   top_screen x(false);
   const auto answer = [&](double a, double b) {
     return node({ns("a", 1000 + a, a, {rank(0, 0, 1)}), ns("b", 1000 + b, b, {rank(0, 0, 1)})});
@@ -409,7 +409,7 @@ TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   CHECK_FALSE(x.press(top_key::quit));
 }
 
-TEST_CASE("The top screen lists ranks that differ, and marks a damaged one", "[screens]") {
+TEST_CASE("screens: the top screen lists ranks that differ, and marks a damaged one", "[screens]") {
   top_screen x(false);
   auto answer = node({ns("chat", 1000, 0, {rank(0, 0, 500), rank(1, 0, 500)})});
   x.observe(answer, at(0s));
@@ -426,7 +426,7 @@ TEST_CASE("The top screen lists ranks that differ, and marks a damaged one", "[s
   CHECK(has(joined(x.lines(120, 24)), "  rank 1 damaged"));
 }
 
-TEST_CASE("The top screen uses its width for names, then for pictures", "[screens]") {
+TEST_CASE("screens: the top screen uses its width for names, then for pictures", "[screens]") {
   top_screen x(false);
   x.observe(node({ns("deepseek-v3-distributed-tp8", 1000, 0, {rank(0, 0, 1)})}), at(0s));
   CHECK(has(joined(x.lines(80, 24)), "deepseek-v3-dist~ "));
@@ -435,7 +435,7 @@ TEST_CASE("The top screen uses its width for names, then for pictures", "[screen
   CHECK(has(joined(x.lines(160, 24)), "USED LOAD"));
 }
 
-TEST_CASE("The top screen begins with the history of the node", "[screens]") {
+TEST_CASE("screens: the top screen begins with the history of the node", "[screens]") {
   const auto filled = [](duration interval) {
     top_screen x(false, interval);
     auto answer = node({});
@@ -450,7 +450,7 @@ TEST_CASE("The top screen begins with the history of the node", "[screens]") {
   CHECK(filled(1s) == 10);
 }
 
-TEST_CASE("The top screen has views of clients and of the cluster", "[screens]") {
+TEST_CASE("screens: the top screen has views of clients and of the cluster", "[screens]") {
   top_screen x(false);
   auto answer = node({ns("chat", 1000, 0, {rank(0, 0, 1)})});
   x.observe(answer, at(0s));
@@ -480,7 +480,7 @@ TEST_CASE("The top screen has views of clients and of the cluster", "[screens]")
   CHECK(has(joined(x.lines(80, 24)), "chat"));
 }
 
-TEST_CASE("With an unreachable node the last data stays on the screen with a notice", "[screens]") {
+TEST_CASE("screens: with an unreachable node the last data stays on the screen with a notice", "[screens]") {
   top_screen x(false);
   x.miss("connection refused");
   CHECK_FALSE(x.is_reached());
@@ -496,7 +496,7 @@ TEST_CASE("With an unreachable node the last data stays on the screen with a not
   CHECK_FALSE(has(joined(x.lines(80, 24)), "chat"));
 }
 
-TEST_CASE("Without a terminal each answer is printed as a line", "[screens]") {
+TEST_CASE("screens: without a terminal each answer is printed as a line", "[screens]") {
   top_screen x(false);
   x.observe(node({ns("chat", 1000, 0, {rank(0, 0, 1)})}), at(0s));
   x.observe(with_warning(node({ns("chat", 1100, 75, {rank(0, 100, 1)})})), at(1s));

@@ -122,7 +122,7 @@ private:
 
 } // namespace
 
-TEST_CASE("slabs share the scrub rate of their node equally, for any page size", "[io_worker]") {
+TEST_CASE("scrub: slabs share the scrub rate of their node equally, for any page size", "[io_worker]") {
   constexpr std::uint64_t rate = 100'000;
   scrubbed_slabs node(rate);
   auto& small = node.add(1'000);
@@ -148,7 +148,7 @@ TEST_CASE("slabs share the scrub rate of their node equally, for any page size",
   }
 }
 
-TEST_CASE("slabs of one page that are added and removed all the time stay within the scrub rate of their node",
+TEST_CASE("scrub: slabs of one page that are added and removed all the time stay within the scrub rate of their node",
           "[io_worker]") {
   constexpr std::uint64_t rate = 50'000;
   scrubbed_slabs node(rate);
@@ -165,7 +165,7 @@ TEST_CASE("slabs of one page that are added and removed all the time stay within
     CHECK(x->read > 0);
 }
 
-TEST_CASE("a disabled scrub requests nothing", "[io_worker]") {
+TEST_CASE("scrub: a disabled scrub requests nothing", "[io_worker]") {
   scrub x({.pace = nullptr, .slot_bytes = slot_bytes});
   x.begin(4, t0);
   CHECK_FALSE(x.on());
@@ -173,7 +173,7 @@ TEST_CASE("a disabled scrub requests nothing", "[io_worker]") {
   CHECK_FALSE(x.next(false));
 }
 
-TEST_CASE("a scrub visits all parts of all shards in slab order and restarts after a pause", "[io_worker]") {
+TEST_CASE("scrub: a scrub visits all parts of all shards in slab order and restarts after a pause", "[io_worker]") {
   scrub x(ten_a_second());
   x.begin(2, t0);
   auto now = t0;
@@ -216,7 +216,7 @@ TEST_CASE("a scrub visits all parts of all shards in slab order and restarts aft
   CHECK(wish->from == 0);
 }
 
-TEST_CASE("a scrub keeps its rate and does not catch up on missed time", "[io_worker]") {
+TEST_CASE("scrub: a scrub keeps its rate and does not catch up on missed time", "[io_worker]") {
   scrub x(ten_a_second());
   x.begin(1, t0);
   REQUIRE(x.take_wish(t0));
@@ -235,7 +235,7 @@ TEST_CASE("a scrub keeps its rate and does not catch up on missed time", "[io_wo
   CHECK(x.take_page(false, late + milliseconds(100)));
 }
 
-TEST_CASE("a scrub yields to loads, but not for ever", "[io_worker]") {
+TEST_CASE("scrub: a scrub yields to loads, but not for ever", "[io_worker]") {
   scrub x(ten_a_second());
   x.begin(1, t0);
   REQUIRE(x.take_wish(t0));
@@ -245,7 +245,7 @@ TEST_CASE("a scrub yields to loads, but not for ever", "[io_worker]") {
   CHECK(x.take_page(true, t0 + std::chrono::seconds(1)));
 }
 
-TEST_CASE("a shard that does not answer is asked again", "[io_worker]") {
+TEST_CASE("scrub: a shard that does not answer is asked again", "[io_worker]") {
   scrub x(ten_a_second());
   x.begin(1, t0);
   REQUIRE(x.take_wish(t0));
@@ -254,7 +254,7 @@ TEST_CASE("a shard that does not answer is asked again", "[io_worker]") {
   CHECK(x.take_wish(t0 + std::chrono::seconds(10)));
 }
 
-TEST_CASE("a corrupt page is reported once", "[io_worker]") {
+TEST_CASE("scrub: a corrupt page is reported once", "[io_worker]") {
   scrubbing_worker w;
   w.store({page(3)});
   w.store({page(4)});
@@ -277,7 +277,7 @@ TEST_CASE("a corrupt page is reported once", "[io_worker]") {
   CHECK(stats.scrub_passes == 1);
 }
 
-TEST_CASE("a disk error during a scrub counts like one during a load", "[io_worker]") {
+TEST_CASE("scrub: a disk error during a scrub counts like one during a load", "[io_worker]") {
   const auto [said, counts] = GENERATE(table<errc, bool>(
       {{errc::io_error, true}, {errc::slab_damaged, true}, {errc::timeout, false}, {errc::shutting_down, false}}));
   scrubbing_worker w;
@@ -287,7 +287,8 @@ TEST_CASE("a disk error during a scrub counts like one during a load", "[io_work
   CHECK(w.damaged.size() == (counts ? 1 : 0));
 }
 
-TEST_CASE("a page whose slot was reused during the read is not reported, and neither is the new one", "[io_worker]") {
+TEST_CASE("scrub: a page whose slot was reused during the read is not reported, and neither is the new one",
+          "[io_worker]") {
   scrubbing_worker w;
   w.list({page(3)});
   const bool judged = GENERATE(false, true);
@@ -307,7 +308,7 @@ TEST_CASE("a page whose slot was reused during the read is not reported, and nei
   CHECK(w.damaged == std::vector{damaged_page{page(3, 2), errc::corrupt, page_tier::disk}});
 }
 
-TEST_CASE("a page that is not in the slab yet or any more is not read", "[io_worker]") {
+TEST_CASE("scrub: a page that is not in the slab yet or any more is not read", "[io_worker]") {
   scrubbing_worker w;
   SECTION("it is being written") {
     const auto pin = w.reply(w.place({page(3)})).pin;
@@ -335,7 +336,8 @@ TEST_CASE("a page that is not in the slab yet or any more is not read", "[io_wor
   CHECK(w.damaged.empty());
 }
 
-TEST_CASE("nothing is read while clients wait for the disk, the node drains or the slab is damaged", "[io_worker]") {
+TEST_CASE("scrub: nothing is read while clients wait for the disk, the node drains or the slab is damaged",
+          "[io_worker]") {
   scrubbing_worker w;
   SECTION("clients wait") {
     w.fetch({page(8)});

@@ -17,7 +17,7 @@ using namespace troupe;
 using namespace troupe::store;
 using namespace troupe::test;
 
-TEST_CASE("any store answers each batch once, in order", "[store][contract]") {
+TEST_CASE("store contract: any store answers each batch once, in order", "[store][contract]") {
   const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   answer_log answers;
@@ -46,7 +46,7 @@ TEST_CASE("any store answers each batch once, in order", "[store][contract]") {
   CHECK_FALSE(stats.failure.has_value());
 }
 
-TEST_CASE("any store takes ownership of an accepted batch", "[store][contract]") {
+TEST_CASE("store contract: any store takes ownership of an accepted batch", "[store][contract]") {
   const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   answer_log answers;
@@ -60,7 +60,7 @@ TEST_CASE("any store takes ownership of an accepted batch", "[store][contract]")
   answers.wait_for(1);
 }
 
-TEST_CASE("any closed store refuses batches with a reason", "[store][contract]") {
+TEST_CASE("store contract: any closed store refuses batches with a reason", "[store][contract]") {
   const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   answer_log answers;
@@ -79,7 +79,7 @@ TEST_CASE("any closed store refuses batches with a reason", "[store][contract]")
   CHECK(store->load(nothing).error().code == errc::shutting_down);
 }
 
-TEST_CASE("any store can be used by many threads", "[store][contract]") {
+TEST_CASE("store contract: any store can be used by many threads", "[store][contract]") {
   const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   constexpr std::uint64_t threads = 4;
@@ -109,7 +109,7 @@ TEST_CASE("any store can be used by many threads", "[store][contract]") {
   CHECK(store->stats().records == threads * batches);
 }
 
-TEST_CASE("any store has an identity with a secret", "[store][contract]") {
+TEST_CASE("store contract: any store has an identity with a secret", "[store][contract]") {
   const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   const auto store = open_store(options_for(directory.path(), level));

@@ -175,7 +175,7 @@ private:
 } // namespace
 
 // The child process that the other test kills. It ends by itself if it is not killed.
-TEST_CASE("the store that is killed", "[.store-child]") {
+TEST_CASE("store crash: the store that is killed", "[.store-child]") {
   const auto* const directory = std::getenv(child_directory);
   if (directory == nullptr)
     return;
@@ -195,7 +195,7 @@ TEST_CASE("the store that is killed", "[.store-child]") {
   }
 }
 
-TEST_CASE("kill -9 at any moment loses no acknowledged batch and tears none", "[store][crash]") {
+TEST_CASE("store crash: kill -9 at any moment loses no acknowledged batch and tears none", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -226,7 +226,7 @@ TEST_CASE("kill -9 at any moment loses no acknowledged batch and tears none", "[
   }
 }
 
-TEST_CASE("a power loss reverts nothing that strict has acknowledged", "[store][crash]") {
+TEST_CASE("store crash: a power loss reverts nothing that strict has acknowledged", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -256,7 +256,8 @@ TEST_CASE("a power loss reverts nothing that strict has acknowledged", "[store][
   }
 }
 
-TEST_CASE("a power loss reverts only the newest batches of relaxed, and no acknowledged erase", "[store][crash]") {
+TEST_CASE("store crash: a power loss reverts only the newest batches of relaxed, and no acknowledged erase",
+          "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -286,7 +287,7 @@ TEST_CASE("a power loss reverts only the newest batches of relaxed, and no ackno
   CHECK(lost_any); // or the loss was none, and nothing was tested
 }
 
-TEST_CASE("strict syncs before it answers, and relaxed only on request", "[store][crash]") {
+TEST_CASE("store crash: strict syncs before it answers, and relaxed only on request", "[store][crash]") {
   scratch_directory directory;
   faulty_environment faults;
   auto options = options_for(directory.path(), GENERATE(durability::strict, durability::relaxed));
@@ -306,7 +307,7 @@ TEST_CASE("strict syncs before it answers, and relaxed only on request", "[store
   CHECK(store->stats().syncs == first + 1);
 }
 
-TEST_CASE("a torn log keeps every batch before the tear whole, and nothing after it", "[store][crash]") {
+TEST_CASE("store crash: a torn log keeps every batch before the tear whole, and nothing after it", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -345,7 +346,8 @@ TEST_CASE("a torn log keeps every batch before the tear whole, and nothing after
   }
 }
 
-TEST_CASE("a full disk is waited for, and a batch torn by it is neither read nor in the way", "[store][crash]") {
+TEST_CASE("store crash: a full disk is waited for, and a batch torn by it is neither read nor in the way",
+          "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -378,7 +380,8 @@ TEST_CASE("a full disk is waited for, and a batch torn by it is neither read nor
   CHECK(last_step(*open_store(directory.path())) == steps.committed());
 }
 
-TEST_CASE("a store that ends while its disk is full reports it and has what it acknowledged", "[store][crash]") {
+TEST_CASE("store crash: a store that ends while its disk is full reports it and has what it acknowledged",
+          "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -411,7 +414,7 @@ TEST_CASE("a store that ends while its disk is full reports it and has what it a
   CHECK(last <= 2);
 }
 
-TEST_CASE("a broken disk stops the store, and acknowledged batches are still there", "[store][crash]") {
+TEST_CASE("store crash: a broken disk stops the store, and acknowledged batches are still there", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);

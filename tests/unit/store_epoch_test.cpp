@@ -12,7 +12,7 @@ using namespace troupe::store;
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
-TEST_CASE("an epoch is read back, and the next one replaces it", "[store][epoch]") {
+TEST_CASE("store epoch: an epoch is read back, and the next one replaces it", "[store][epoch]") {
   scratch_directory directory;
   CHECK(read_epoch(directory.path()).value() == std::nullopt);
   for (const incarnation_number epoch : {incarnation_number{1}, ~incarnation_number{0}, incarnation_number{1} << 63U}) {
@@ -26,7 +26,7 @@ TEST_CASE("an epoch is read back, and the next one replaces it", "[store][epoch]
   CHECK((status.st_mode & 0777U) == 0600U);
 }
 
-TEST_CASE("an incomplete epoch is ignored", "[store][epoch]") {
+TEST_CASE("store epoch: an incomplete epoch is ignored", "[store][epoch]") {
   scratch_directory directory;
   REQUIRE(write_epoch(directory.path(), 0x1234));
   const auto path = directory.path() / "epoch";
@@ -48,7 +48,7 @@ TEST_CASE("an incomplete epoch is ignored", "[store][epoch]") {
   CHECK(read_epoch(directory.path()).value() == 8);
 }
 
-TEST_CASE("an epoch that cannot be read or written is an error that names the file", "[store][epoch]") {
+TEST_CASE("store epoch: an epoch that cannot be read or written is an error that names the file", "[store][epoch]") {
   scratch_directory directory;
   fs::create_directory(directory.path() / "epoch");
   const auto read = read_epoch(directory.path());
@@ -60,7 +60,7 @@ TEST_CASE("an epoch that cannot be read or written is an error that names the fi
   CHECK(written.error().text.find((directory.path() / "epoch").string()) != std::string::npos);
 }
 
-TEST_CASE("an index belongs to the last run only if it recorded its epoch", "[store][epoch]") {
+TEST_CASE("store epoch: an index belongs to the last run only if it recorded its epoch", "[store][epoch]") {
   CHECK(continues_epoch(5, 0, 5));
   CHECK(continues_epoch(5, 6, 5)); // the next run died before it began
   CHECK(continues_epoch(5, 6, 6)); // or before it could note that it had begun
@@ -71,7 +71,8 @@ TEST_CASE("an index belongs to the last run only if it recorded its epoch", "[st
   CHECK_FALSE(continues_epoch(0, 0, 0));
 }
 
-TEST_CASE("a store keeps the epochs of its index from run to run until new ones are recorded", "[store][epoch]") {
+TEST_CASE("store epoch: a store keeps the epochs of its index from run to run until new ones are recorded",
+          "[store][epoch]") {
   scratch_directory directory;
   {
     const auto store = open_store(directory.path());

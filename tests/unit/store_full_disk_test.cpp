@@ -51,7 +51,7 @@ void leave_behind(const fs::path& from, const fs::path& to, std::uint64_t pages)
 
 } // namespace
 
-TEST_CASE("a store needs no file besides those that hold its data", "[store][rocksdb][full]") {
+TEST_CASE("store full disk: a store needs no file besides those that hold its data", "[store][rocksdb][full]") {
   scratch_directory directory;
   for (int round = 0; round < 2; ++round) {
     // This is enough for some pages, and too little for the options file of RocksDB.
@@ -65,7 +65,8 @@ TEST_CASE("a store needs no file besides those that hold its data", "[store][roc
   CHECK_FALSE(fs::exists(directory.path() / "index/LOG"));
 }
 
-TEST_CASE("a store on a full disk opens or reports it, and nothing is lost", "[store][rocksdb][full]") {
+TEST_CASE("store full disk: a store on a full disk opens or reports it, and nothing is lost",
+          "[store][rocksdb][full]") {
   constexpr std::uint64_t pages = 3000;
   scratch_directory scratch;
   leave_behind(scratch / "before", scratch / "killed", pages);
@@ -114,7 +115,8 @@ TEST_CASE("a store on a full disk opens or reports it, and nothing is lost", "[s
   CHECK(opened > 0);
 }
 
-TEST_CASE("a store whose disk fills up continues when there is room, repeatedly", "[store][rocksdb][full]") {
+TEST_CASE("store full disk: a store whose disk fills up continues when there is room, repeatedly",
+          "[store][rocksdb][full]") {
   scratch_directory scratch;
   const auto disk = scratch / "disk";
   fs::create_directory(disk);

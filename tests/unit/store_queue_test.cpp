@@ -98,7 +98,7 @@ public:
   }
 
   void fail_write() { set(write_failure_, "the disk went away"); }
-  void fail_sync() { set(sync_failure_, "the medium is gone"); }
+  void fail_sync() { set(sync_failure_, "the medium is lost"); }
 
   std::string events() {
     const std::lock_guard guard(mutex_);
@@ -181,7 +181,7 @@ std::string page_key(std::uint64_t n) {
 
 } // namespace
 
-TEST_CASE("waiting batches form one group with one sync and are answered after it", "[store][queue]") {
+TEST_CASE("store queue: waiting batches form one group with one sync and are answered after it", "[store][queue]") {
   scripted_log log;
   auto queue = start(log);
   log.hold();
@@ -207,7 +207,7 @@ TEST_CASE("waiting batches form one group with one sync and are answered after i
   CHECK(stats.longest_sync >= stats.last_sync);
 }
 
-TEST_CASE("a group ends when it has enough bytes", "[store][queue]") {
+TEST_CASE("store queue: a group ends when it has enough bytes", "[store][queue]") {
   scripted_log log;
   commit_queue_options options;
   options.max_group_bytes = batch_with(1).bytes() + 1;
@@ -224,7 +224,8 @@ TEST_CASE("a group ends when it has enough bytes", "[store][queue]") {
   CHECK(log.events() == "w1 s w2 s w2 s w1 s ");
 }
 
-TEST_CASE("relaxed answers before the sync, unless the batch erases a page or requests a sync", "[store][queue]") {
+TEST_CASE("store queue: relaxed answers before the sync, unless the batch erases a page or requests a sync",
+          "[store][queue]") {
   scripted_log log;
   answer_log answers;
   auto queue = start(log, relaxed());
@@ -246,7 +247,7 @@ TEST_CASE("relaxed answers before the sync, unless the batch erases a page or re
   CHECK(log.events() == "w1 w1 s w1 s w1 s ");
 }
 
-TEST_CASE("relaxed syncs after the interval", "[store][queue]") {
+TEST_CASE("store queue: relaxed syncs after the interval", "[store][queue]") {
   scripted_log log;
   auto options = relaxed();
   options.sync_interval = std::chrono::microseconds(100);
@@ -257,7 +258,7 @@ TEST_CASE("relaxed syncs after the interval", "[store][queue]") {
   REQUIRE(queue->close());
 }
 
-TEST_CASE("an empty batch is answered after all earlier ones", "[store][queue]") {
+TEST_CASE("store queue: an empty batch is answered after all earlier ones", "[store][queue]") {
   scripted_log log;
   answer_log answers;
   auto queue = start(log, relaxed());
@@ -276,7 +277,7 @@ TEST_CASE("an empty batch is answered after all earlier ones", "[store][queue]")
   REQUIRE(queue->close());
 }
 
-TEST_CASE("after a failed write nothing is acknowledged", "[store][queue]") {
+TEST_CASE("store queue: after a failed write nothing is acknowledged", "[store][queue]") {
   scripted_log log;
   answer_log answers;
   auto queue = start(log);
@@ -295,7 +296,7 @@ TEST_CASE("after a failed write nothing is acknowledged", "[store][queue]") {
   auto batch = batch_with(3);
   const auto refused = queue->commit(std::move(batch), answers.expect(3));
   REQUIRE_FALSE(refused);
-  CHECK(missing(refused.error().text, {in_sync ? "medium is gone" : "disk went away", "opened anew"}).empty());
+  CHECK(missing(refused.error().text, {in_sync ? "medium is lost" : "disk went away", "opened anew"}).empty());
   CHECK(batch.records() == 1);
   CHECK(queue->stats().failure.has_value());
   CHECK(queue->stats().records == 0);
@@ -304,7 +305,7 @@ TEST_CASE("after a failed write nothing is acknowledged", "[store][queue]") {
   CHECK(log.keys().size() == 1);
 }
 
-TEST_CASE("a failed sync of batches that relaxed has acknowledged stops the queue", "[store][queue]") {
+TEST_CASE("store queue: a failed sync of batches that relaxed has acknowledged stops the queue", "[store][queue]") {
   scripted_log log;
   auto options = relaxed();
   options.sync_interval = std::chrono::microseconds(100);
@@ -319,7 +320,7 @@ TEST_CASE("a failed sync of batches that relaxed has acknowledged stops the queu
   CHECK_FALSE(queue->close());
 }
 
-TEST_CASE("a batch beyond the limits is refused unchanged and accepted later", "[store][queue]") {
+TEST_CASE("store queue: a batch beyond the limits is refused unchanged and accepted later", "[store][queue]") {
   scripted_log log;
   commit_queue_options options;
   const bool by_bytes = GENERATE(false, true);
@@ -347,7 +348,7 @@ TEST_CASE("a batch beyond the limits is refused unchanged and accepted later", "
   CHECK(log.keys() == std::vector<std::string>{page_key(1), page_key(2), page_key(3)});
 }
 
-TEST_CASE("a batch that is larger than the queue is accepted when it is alone", "[store][queue]") {
+TEST_CASE("store queue: a batch that is larger than the queue is accepted when it is alone", "[store][queue]") {
   scripted_log log;
   commit_queue_options options;
   options.max_bytes = 1;
@@ -359,7 +360,7 @@ TEST_CASE("a batch that is larger than the queue is accepted when it is alone", 
   CHECK(answers.wait_for(2).back().second == errc::ok);
 }
 
-TEST_CASE("a callback may commit the next batch, even where one batch is the limit", "[store][queue]") {
+TEST_CASE("store queue: a callback may commit the next batch, even where one batch is the limit", "[store][queue]") {
   scripted_log log;
   commit_queue_options options;
   options.max_batches = 1;
@@ -373,7 +374,7 @@ TEST_CASE("a callback may commit the next batch, even where one batch is the lim
   REQUIRE(queue->close());
 }
 
-TEST_CASE("closing answers all waiting batches and accepts no more", "[store][queue]") {
+TEST_CASE("store queue: closing answers all waiting batches and accepts no more", "[store][queue]") {
   scripted_log log;
   answer_log answers;
   auto queue = start(log, GENERATE(true, false) ? relaxed() : commit_queue_options{});
@@ -438,7 +439,7 @@ TEST_CASE("many threads: each batch is written and answered once, in the order o
   CHECK(queue->stats().records == threads * batches);
 }
 
-TEST_CASE("a log without space is retried until there is some, and loses nothing", "[store][queue]") {
+TEST_CASE("store queue: a log without space is retried until there is some, and loses nothing", "[store][queue]") {
   const bool at_sync = GENERATE(false, true);
   scripted_log log;
   auto options = commit_queue_options{};
@@ -466,7 +467,8 @@ TEST_CASE("a log without space is retried until there is some, and loses nothing
   CHECK(log.events().ends_with("r w1 s w1 s "));
 }
 
-TEST_CASE("a queue that ends without space reports it, and so does one that cannot continue", "[store][queue]") {
+TEST_CASE("store queue: a queue that ends without space reports it, and so does one that cannot continue",
+          "[store][queue]") {
   scripted_log log;
   auto options = commit_queue_options{};
   options.first_pause = std::chrono::milliseconds(1);

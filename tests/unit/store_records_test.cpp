@@ -1,3 +1,4 @@
+#include "store/handshake_records.hpp"
 #include "store/records.hpp"
 #include "store/write_batch.hpp"
 #include "tests/catch.hpp"
@@ -88,7 +89,7 @@ void check_lengths(const Record& record, Decode&& decode, std::initializer_list<
 
 } // namespace
 
-TEST_CASE("stored records are read back unchanged", "[store]") {
+TEST_CASE("store records: stored records are read back unchanged", "[store]") {
   constexpr auto most = std::numeric_limits<std::uint32_t>::max();
   check_round_trip(page_number(0), decode_page);
   check_round_trip(page_number(1), decode_page);
@@ -124,7 +125,7 @@ TEST_CASE("stored records are read back unchanged", "[store]") {
   }
 }
 
-TEST_CASE("namespaces, ranks, pages and identities written by older builds are read", "[store]") {
+TEST_CASE("store records: namespaces, ranks, pages and identities written by older builds are read", "[store]") {
   auto record = sample_namespace(1);
   record.origin = stored_origin::protocol;
   const auto value = value_of(record);
@@ -155,7 +156,8 @@ TEST_CASE("namespaces, ranks, pages and identities written by older builds are r
   CHECK(decode_identity(key_of(identity), bytes({1}) + whole.substr(1, whole.size() - 17)) == identity);
 }
 
-TEST_CASE("a stored number of additional layers takes no more memory than the record has bytes", "[store]") {
+TEST_CASE("store records: a stored number of additional layers takes no more memory than the record has bytes",
+          "[store]") {
   const auto record = mixed_namespace();
   const auto sound = value_of(record);
   const auto at = value_of(sample_namespace(1)).size() - 5; // before the count and the origin
@@ -170,7 +172,7 @@ TEST_CASE("a stored number of additional layers takes no more memory than the re
   }
 }
 
-TEST_CASE("the bytes of a page match schema 1", "[store]") {
+TEST_CASE("store records: the bytes of a page match schema 1", "[store]") {
   const page_record page{{0x0102030405060708, 0x090a0b0c0d0e0f10},
                          {0x1112131415161718, 0x191a1b1c1d1e1f20},
                          0x01020304,
@@ -192,7 +194,7 @@ TEST_CASE("the bytes of a page match schema 1", "[store]") {
                                    2,    1,    0,    0,    0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0}));
 }
 
-TEST_CASE("truncated stored records and trailing bytes are refused", "[store]") {
+TEST_CASE("store records: truncated stored records and trailing bytes are refused", "[store]") {
   // 8 bytes are a page with neither parent nor incarnation, 16 one without a parent.
   check_lengths(page_number(1), decode_page, {8, 16});
   check_lengths(page_record{{1, 2}, {3, 4}, 5, {6, 7}, {0, 1}, 9}, decode_page, {8, 16, 24});
@@ -204,7 +206,7 @@ TEST_CASE("truncated stored records and trailing bytes are refused", "[store]") 
   check_lengths(first_identity(), decode_identity);
 }
 
-TEST_CASE("a stored record of a later version is refused with its version", "[store]") {
+TEST_CASE("store records: a stored record of a later version is refused with its version", "[store]") {
   const auto record = sample_namespace(1);
   auto value = value_of(record);
   value[0] = 6;
@@ -239,7 +241,7 @@ TEST_CASE("a stored record of a later version is refused with its version", "[st
   CHECK_FALSE(decode_namespace(key_of(made), of_group + bytes({0, 0, 0, 0})).has_value());
 }
 
-TEST_CASE("stored keys are ordered by table, namespace, digest and rank", "[store]") {
+TEST_CASE("store records: stored keys are ordered by table, namespace, digest and rank", "[store]") {
   std::vector<std::string> keys{key_of(node_identity{})};
   keys.push_back(key_of(namespace_record{{0, 1}, {}, {}, {}, {}, {}, {}}));
   keys.push_back(key_of(namespace_record{{1, 0}, {}, {}, {}, {}, {}, {}}));
@@ -260,7 +262,7 @@ TEST_CASE("stored keys are ordered by table, namespace, digest and rank", "[stor
   CHECK(first_of(table::pages) < key_of(page));
 }
 
-TEST_CASE("stored keys are described in words, and malformed ones in hexadecimal", "[store]") {
+TEST_CASE("store records: stored keys are described in words, and malformed ones in hexadecimal", "[store]") {
   const auto page = page_number(3, 5);
   CHECK(missing(describe_key(key_of(page)), {to_string(page.key), "rank 5", to_string(page.ns)}).empty());
   CHECK(missing(describe_key(key_of(rank_record{{1, 2}, 3, 4})), {"rank 3", to_string(namespace_id{1, 2})}).empty());
@@ -269,7 +271,7 @@ TEST_CASE("stored keys are described in words, and malformed ones in hexadecimal
   CHECK(describe_key(std::string(10'000, 'x')).size() < 200);
 }
 
-TEST_CASE("any bytes in a store are a record or an error", "[store]") {
+TEST_CASE("store records: any bytes in a store are a record or an error", "[store]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -308,7 +310,7 @@ TEST_CASE("any bytes in a store are a record or an error", "[store]") {
   }
 }
 
-TEST_CASE("handshake records are read back unchanged", "[store][handshake]") {
+TEST_CASE("store records: handshake records are read back unchanged", "[store][handshake]") {
   using namespace std::chrono_literals;
   handshake_engine_record engine;
   engine.engine = "prefill-1";
@@ -343,7 +345,7 @@ TEST_CASE("handshake records are read back unchanged", "[store][handshake]") {
   CHECK_FALSE(decode_handshake_rank(rank_key, rank_value + "x").has_value());
 }
 
-TEST_CASE("a batch keeps its changes in order", "[store]") {
+TEST_CASE("store records: a batch keeps its changes in order", "[store]") {
   write_batch batch;
   CHECK(batch.empty());
   batch.put(page_number(1));
@@ -381,7 +383,7 @@ TEST_CASE("a batch keeps its changes in order", "[store]") {
                                          "erase all ranks of namespace " + to_string(namespace_number(2))});
 }
 
-TEST_CASE("secrets of two nodes differ", "[store]") {
+TEST_CASE("store records: secrets of two nodes differ", "[store]") {
   CHECK(first_identity().secret != first_identity().secret);
   CHECK(first_identity().secret != node_identity{}.secret);
 }

@@ -48,7 +48,7 @@ error error_of_open(const rocksdb_store_options& options) {
 
 } // namespace
 
-TEST_CASE("all pages and ranks of a namespace are erased, and later ones and those of others stay",
+TEST_CASE("store rocksdb: all pages and ranks of a namespace are erased, and later ones and those of others stay",
           "[store][rocksdb]") {
   scratch_directory directory;
   // Neighbours in the order of keys, one of which ends where the prefix of the other carries over.
@@ -85,7 +85,7 @@ TEST_CASE("all pages and ranks of a namespace are erased, and later ones and tho
   CHECK(std::count(found.ranks.begin(), found.ranks.end(), rank_record{gone, 0, 7}) == 1);
 }
 
-TEST_CASE("a reopened store has exactly what was put and not erased", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a reopened store has exactly what was put and not erased", "[store][rocksdb]") {
   const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   {
@@ -136,7 +136,7 @@ TEST_CASE("a reopened store has exactly what was put and not erased", "[store][r
   }
 }
 
-TEST_CASE("a node keeps its secret and counts its runs", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a node keeps its secret and counts its runs", "[store][rocksdb]") {
   scratch_directory directory;
   const auto first = open_store(directory.path())->identity();
   CHECK(first.run == 1);
@@ -147,7 +147,7 @@ TEST_CASE("a node keeps its secret and counts its runs", "[store][rocksdb]") {
   }
 }
 
-TEST_CASE("the stored data does not depend on the number of shards", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: the stored data does not depend on the number of shards", "[store][rocksdb]") {
   constexpr std::uint64_t keys = 500;
   std::vector<page_record> first;
   for (const std::uint32_t shards : {1U, 3U, 8U}) {
@@ -167,7 +167,7 @@ TEST_CASE("the stored data does not depend on the number of shards", "[store][ro
   }
 }
 
-TEST_CASE("several threads read the same as one", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: several threads read the same as one", "[store][rocksdb]") {
   scratch_directory directory;
   const auto store = open_store(options_for(directory.path(), durability::relaxed));
   constexpr std::uint64_t keys = 5000;
@@ -200,7 +200,7 @@ TEST_CASE("several threads read the same as one", "[store][rocksdb]") {
   }
 }
 
-TEST_CASE("an error of the reader ends the load", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: an error of the reader ends the load", "[store][rocksdb]") {
   class picky : public loaded {
   public:
     result<void> on_pages(std::span<const page_record>) override { return fail(errc::full, "enough"); }
@@ -218,7 +218,7 @@ TEST_CASE("an error of the reader ends the load", "[store][rocksdb]") {
   }
 }
 
-TEST_CASE("an invalid record is named, in any table", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: an invalid record is named, in any table", "[store][rocksdb]") {
   scratch_directory directory;
   {
     const auto store = open_store(directory.path());
@@ -259,7 +259,7 @@ TEST_CASE("an invalid record is named, in any table", "[store][rocksdb]") {
   CHECK(missing(read.error().text, {name}).empty());
 }
 
-TEST_CASE("a damaged table file is an error and not a wrong page", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a damaged table file is an error and not a wrong page", "[store][rocksdb]") {
   scratch_directory directory;
   {
     const auto store = open_store(directory.path());
@@ -288,7 +288,7 @@ TEST_CASE("a damaged table file is an error and not a wrong page", "[store][rock
   CHECK(read.error().code == errc::corrupt);
 }
 
-TEST_CASE("a store can be opened only once", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a store can be opened only once", "[store][rocksdb]") {
   scratch_directory directory;
   auto store = open_store(directory.path());
   const auto refused = error_of_open(options_for(directory.path()));
@@ -299,7 +299,7 @@ TEST_CASE("a store can be opened only once", "[store][rocksdb]") {
   CHECK(store->identity().run == 2);
 }
 
-TEST_CASE("a directory that is not a store is left unchanged", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a directory that is not a store is left unchanged", "[store][rocksdb]") {
   scratch_directory directory;
   write_file(directory / "thesis.txt", "do not lose");
   const auto refused = error_of_open(options_for(directory.path()));
@@ -308,7 +308,7 @@ TEST_CASE("a directory that is not a store is left unchanged", "[store][rocksdb]
   CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == 1);
 }
 
-TEST_CASE("a database of another program is left unchanged", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a database of another program is left unchanged", "[store][rocksdb]") {
   scratch_directory directory;
   {
     rocksdb::Options options;
@@ -322,7 +322,7 @@ TEST_CASE("a database of another program is left unchanged", "[store][rocksdb]")
   CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == before);
 }
 
-TEST_CASE("a store with another schema is refused with the way out", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a store with another schema is refused with the way out", "[store][rocksdb]") {
   scratch_directory directory;
   open_store(directory.path());
   write_file(directory / "TROUPE", "troupe metadata store\nschema 12\n");
@@ -335,7 +335,7 @@ TEST_CASE("a store with another schema is refused with the way out", "[store][ro
   CHECK(error_of_open(options_for(directory.path())).code == errc::identity_mismatch);
 }
 
-TEST_CASE("a crash while a store is created does not block the next start", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a crash while a store is created does not block the next start", "[store][rocksdb]") {
   scratch_directory directory;
   const auto text = GENERATE(as<std::string>(), "", "troupe meta", "troupe metadata store\nschema 1\n");
   write_file(directory / "TROUPE", text);
@@ -346,7 +346,7 @@ TEST_CASE("a crash while a store is created does not block the next start", "[st
   CHECK(read_file(directory / "TROUPE") == "troupe metadata store\nschema 1\n");
 }
 
-TEST_CASE("data without a current manifest is kept and refused", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: data without a current manifest is kept and refused", "[store][rocksdb]") {
   scratch_directory directory;
   {
     const auto store = open_store(directory.path());
@@ -362,7 +362,7 @@ TEST_CASE("data without a current manifest is kept and refused", "[store][rocksd
   CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == before);
 }
 
-TEST_CASE("invalid store options are refused", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: invalid store options are refused", "[store][rocksdb]") {
   scratch_directory directory;
   auto options = options_for(directory.path());
   options.max_queued_batches = 0;
@@ -375,7 +375,8 @@ TEST_CASE("invalid store options are refused", "[store][rocksdb]") {
   CHECK(error_of_open(options_for(directory / "file")).code == errc::io_error);
 }
 
-TEST_CASE("handshakes are kept beside pages and removed with their engine", "[store][rocksdb][handshake]") {
+TEST_CASE("store rocksdb: handshakes are kept beside pages and removed with their engine",
+          "[store][rocksdb][handshake]") {
   scratch_directory directory;
   {
     const auto store = open_store(directory.path());
@@ -444,7 +445,7 @@ TEST_CASE("descriptions are read by themselves, and go with their key or namespa
   CHECK(store->load_descriptions([](auto) -> result<void> { return {}; }) == std::uint64_t{0});
 }
 
-TEST_CASE("a clean close leaves nothing in the log", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: a clean close leaves nothing in the log", "[store][rocksdb]") {
   scratch_directory directory;
   {
     const auto store = open_store(directory.path());

@@ -230,7 +230,7 @@ std::vector<std::string> check_cycles(const source_tree& tree) {
 
 } // namespace
 
-TEST_CASE("Rules have no threads, clocks and files", "[style]") {
+TEST_CASE("structure: rules have no threads, clocks and files", "[style]") {
   if (!have_sources())
     return;
   expect_none(check_rules(sources()));
@@ -251,7 +251,7 @@ TEST_CASE("Rules have no threads, clocks and files", "[style]") {
   }
 }
 
-TEST_CASE("Threads are sized for the processors of the process, not of the host", "[style]") {
+TEST_CASE("structure: threads are sized for the processors of the process, not of the host", "[style]") {
   if (!have_sources())
     return;
   std::vector<std::string> found;
@@ -262,7 +262,7 @@ TEST_CASE("Threads are sized for the processors of the process, not of the host"
   CHECK(found == std::vector<std::string>{"base/processors.cpp", "base/processors.hpp", "cli/serve.cpp"});
 }
 
-TEST_CASE("Folders do not include one another in a circle", "[style]") {
+TEST_CASE("structure: folders do not include one another in a circle", "[style]") {
   if (!have_sources())
     return;
   CHECK(sources().contains("io/engine/engine.cpp"));
@@ -292,7 +292,7 @@ TEST_CASE("Folders do not include one another in a circle", "[style]") {
   CHECK(with("tests/x.hpp", "#include \"a/x.cpp\"\n").empty());
 }
 
-TEST_CASE("Rules, and the folders that CONTRIBUTING.md names, do not depend on actors", "[style]") {
+TEST_CASE("structure: rules, and the folders that CONTRIBUTING.md names, do not depend on actors", "[style]") {
   if (!have_sources())
     return;
   const auto folders = folders_of(page_of_sources("CONTRIBUTING.md"));
@@ -302,7 +302,7 @@ TEST_CASE("Rules, and the folders that CONTRIBUTING.md names, do not depend on a
   expect_none(check_caf(sources(), folders));
 }
 
-TEST_CASE("The node part and the client part do not depend on each other", "[style]") {
+TEST_CASE("structure: the node part and the client part do not depend on each other", "[style]") {
   if (!have_sources())
     return;
   CHECK(sources().contains("actors/node/CMakeLists.txt"));
@@ -310,19 +310,19 @@ TEST_CASE("The node part and the client part do not depend on each other", "[sty
   expect_none(check_wings(sources()));
 }
 
-TEST_CASE("Protocols do not depend on the code that combines them", "[style]") {
+TEST_CASE("structure: protocols do not depend on the code that combines them", "[style]") {
   if (!have_sources())
     return;
   CHECK(sources().contains("http/node_http.hpp"));
   expect_none(check_rooms(sources()));
 }
-TEST_CASE("An include of a file above is found", "[style]") {
+TEST_CASE("structure: an include of a file above is found", "[style]") {
   CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/server/c.hpp\"\n"}, {"http/d.cpp", "#include \"http/e.hpp\"\n"}})
             .empty());
   CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/e.hpp\"\n"}}).size() == 1);
 }
 
-TEST_CASE("Forbidden includes of CAF are found, even through other headers", "[style]") {
+TEST_CASE("structure: forbidden includes of CAF are found, even through other headers", "[style]") {
   const source_tree good{
       {"messages/m.hpp", "#include <caf/all.hpp>\n"},
       {"actors/a/CMakeLists.txt", "troupe_add_library(troupe_a_states\n  SOURCES rules.cpp\n  LINK b.cpp)\n"
@@ -356,7 +356,7 @@ TEST_CASE("Forbidden includes of CAF are found, even through other headers", "[s
   CHECK(with("cli/x.cpp", "#include <caf/all.hpp>\n").empty());
 }
 
-TEST_CASE("An include of the other part is found", "[style]") {
+TEST_CASE("structure: an include of the other part is found", "[style]") {
   CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/support/b.hpp\"\n"},
                      {"connector/a.cpp", "#include \"actors/client/b.hpp\"\n"},
                      {"cli/a.cpp", "#include \"actors/client/b.hpp\"\n#include \"actors/node/b.hpp\"\n"}})

@@ -149,15 +149,30 @@ std::vector<std::string> check_using_declarations(const std::string& path, const
   return complaints;
 }
 
-/// A source file includes its own header first, which proves that the header stands alone.
-/// CMake takes a name with a semicolon for two, neither of which is a test: both would pass.
-std::vector<std::string> check_test_names(const std::string& path, const std::string& text) {
-  static const std::regex with_semicolon("TEST_CASE[A-Z_]*\\(\\s*(?:[\\w:]+,\\s*)?\"[^\"]*;");
-  if (!std::regex_search(text, with_semicolon))
-    return {};
-  return {path + ": a semicolon in the name of a test case, which ctest would not run"};
+/// The names of the test cases of a source.
+std::vector<std::string> test_names(const std::string& text) {
+  static const std::regex parts("\"\\s*\\n\\s*\"");
+  static const std::regex cases("TEST_CASE(?:_METHOD)?\\(\\s*(?:[\\w:]+,\\s*)?\"([^\"]*)\"");
+  const auto joined = std::regex_replace(text, parts, "");
+  std::vector<std::string> out;
+  for (std::sregex_iterator at{joined.begin(), joined.end(), cases}, end; at != end; ++at)
+    out.push_back((*at)[1]);
+  return out;
 }
 
+/// A name is a subject and a sentence, so that a list of names reads as one style. CMake takes a name with a semicolon
+/// for two, neither of which is a test: both would pass.
+std::vector<std::string> check_test_names(const std::string& path, const std::string& text) {
+  static const std::regex subject_and_sentence("[A-Za-z0-9][A-Za-z0-9 ,-]*: [^ ;][^;]*");
+  std::vector<std::string> complaints;
+  for (const auto& name : test_names(text))
+    if (!std::regex_match(name, subject_and_sentence))
+      complaints.push_back(
+          concat({path, ": the name of a test case is \"subject: sentence\", without a semicolon: ", name}));
+  return complaints;
+}
+
+/// A source file includes its own header first, which proves that the header stands alone.
 std::vector<std::string> check_own_header(const std::string& path, const source_tree& tree) {
   auto header = path.substr(0, path.size() - 4) + ".hpp";
   if (!tree.contains(header))
@@ -170,7 +185,7 @@ std::vector<std::string> check_own_header(const std::string& path, const source_
 
 } // namespace
 
-TEST_CASE("Every file keeps to the layout", "[style]") {
+TEST_CASE("style: every file keeps to the layout", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -178,7 +193,7 @@ TEST_CASE("Every file keeps to the layout", "[style]") {
   SUCCEED();
 }
 
-TEST_CASE("No function or class is too large, but for those listed", "[style]") {
+TEST_CASE("style: no function or class is too large, but for those listed", "[style]") {
   if (!have_sources())
     return;
   expect_none(check_sizes(too_large(sources()), larger_ones));
@@ -189,7 +204,7 @@ TEST_CASE("No function or class is too large, but for those listed", "[style]") 
   CHECK(check_sizes({}, {{"a", 80}}).size() == 1);
 }
 
-TEST_CASE("Every test case has a name that ctest can run", "[style]") {
+TEST_CASE("style: every test case has a name that ctest can run", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -198,7 +213,7 @@ TEST_CASE("Every test case has a name that ctest can run", "[style]") {
   SUCCEED();
 }
 
-TEST_CASE("Every header can be included anywhere, once", "[style]") {
+TEST_CASE("style: every header can be included anywhere, once", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -207,7 +222,7 @@ TEST_CASE("Every header can be included anywhere, once", "[style]") {
   SUCCEED();
 }
 
-TEST_CASE("Every source file includes its own header first", "[style]") {
+TEST_CASE("style: every source file includes its own header first", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -216,7 +231,7 @@ TEST_CASE("Every source file includes its own header first", "[style]") {
   SUCCEED();
 }
 
-TEST_CASE("Every source file uses the names in its using-declarations", "[style]") {
+TEST_CASE("style: every source file uses the names in its using-declarations", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -225,7 +240,7 @@ TEST_CASE("Every source file uses the names in its using-declarations", "[style]
   SUCCEED();
 }
 
-TEST_CASE("The style checks find violations", "[style]") {
+TEST_CASE("style: the style checks find violations", "[style]") {
   CHECK(check_layout("a.cpp", "int x;\n").empty());
   CHECK(check_layout("a.cpp", std::string(120, 'x') + "\n").empty());
   CHECK(check_layout("a.cpp", std::string(121, 'x') + "\n") ==
@@ -246,9 +261,11 @@ TEST_CASE("The style checks find violations", "[style]") {
   CHECK(check_layout("a.cpp", text).empty());
   CHECK(check_layout("a.cpp", text + "x\n").size() == 1);
   const std::string test = "TEST_CASE";
-  CHECK(check_test_names("a.cpp", test + "(\"a, b\", \"[c]\") {\n  int d;\n}\n").empty());
-  CHECK(check_test_names("a.cpp", test + "(\"a; b\") {}\n").size() == 1);
-  CHECK(check_test_names("a.cpp", test + "_METHOD(world, \"a; b\") {}\n").size() == 1);
+  CHECK(check_test_names("a.cpp", test + "(\"a: b, c\", \"[d]\") {\n  int d;\n}\n").empty());
+  CHECK(check_test_names("a.cpp", test + "(\"C-20 a, b: c\"\n  \"d\") {}\n").empty());
+  CHECK(check_test_names("a.cpp", test + "(\"A sentence alone\") {}\n").size() == 1);
+  CHECK(check_test_names("a.cpp", test + "(\"a: b; c\") {}\n").size() == 1);
+  CHECK(check_test_names("a.cpp", test + "_METHOD(world, \"a: b; c\") {}\n").size() == 1);
   CHECK(check_header("a.hpp", "#pragma once\n\nint x;\n").empty());
   CHECK(check_header("a.hpp", "\n#pragma once\n").size() == 1);
   CHECK(check_header("a.hpp", "#pragma once\n  using namespace caf;\n").size() == 1);

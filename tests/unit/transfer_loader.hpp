@@ -1,26 +1,17 @@
 #pragma once
 
 #include "actors/client/transfer/load_state.hpp"
-#include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 
-#include <utility>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace troupe::test {
 
 /// The state of a load coordinator with its effects, and helpers for the answers of other parts.
-struct loader {
-  explicit loader(const transfer::node_binding& node = test_binding(),
-                  const transfer::coordinator_options& how = test_options())
-      : state(how), effects(state) {
-    state.bind(node);
-  }
-
-  transfer::load_state state;
-  effects_of<transfer::load_state, transfer::load_effect> effects;
-
-  frame_keeper worker;
+struct loader : attached_coordinator<transfer::load_state, transfer::load_effect> {
+  using attached_coordinator::attached_coordinator;
 
   template <class T>
   std::vector<T> take() {
@@ -29,9 +20,7 @@ struct loader {
   }
   template <class T>
   T one() {
-    auto all = take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
+    return only(take<T>());
   }
 
   void located(const transfer::load_locate& x, timestamp now = t0, std::uint32_t first_slot = 0) {
@@ -59,15 +48,10 @@ struct loader {
     return all.size();
   }
 
-  /// Nothing of any task is left anywhere. Without a window there is no node any more that pins would matter to.
+  /// As above, with all pins ended.
   void check_quiesced(std::uint32_t window) {
     end_pins();
-    CHECK(state.calls_under_way() == 0);
-    CHECK(state.open_tasks() == 0);
-    CHECK(state.window_left() == window);
-    CHECK(effects.left() == 0);
-    if (window > 0)
-      CHECK(worker.open_pins() == 0);
+    attached_coordinator::check_quiesced(window);
   }
 };
 

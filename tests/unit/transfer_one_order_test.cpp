@@ -26,7 +26,9 @@ coordinator_options all_or_none() {
 
 } // namespace
 
-TEST_CASE("a save in one order waits for all slots and is answered when no part of it is in progress", "[transfer]") {
+TEST_CASE(
+    "transfer one order: a save in one order waits for all slots and is answered when no part of it is in progress",
+    "[transfer]") {
   saver x(test_binding(8, 2), one_order());
   REQUIRE(x.state.start(tagged(5, test_task(6)), t0));
   const auto asked = x.take<save_reserve>();
@@ -52,7 +54,7 @@ TEST_CASE("a save in one order waits for all slots and is answered when no part 
   x.check_quiesced(8);
 }
 
-TEST_CASE("a save in one order leaves out pages without a slot or a frame", "[transfer]") {
+TEST_CASE("transfer one order: a save in one order leaves out pages without a slot or a frame", "[transfer]") {
   saver x(test_binding(8, 1), one_order());
   x.places_at_once = false;
   REQUIRE(x.state.start(test_task(4), t0));
@@ -72,7 +74,7 @@ TEST_CASE("a save in one order leaves out pages without a slot or a frame", "[tr
   x.check_quiesced(8);
 }
 
-TEST_CASE("a request for frames waits no longer than its limit", "[transfer]") {
+TEST_CASE("transfer one order: a request for frames waits no longer than its limit", "[transfer]") {
   auto how = one_order();
   how.frame_patience = 40 * ms;
   saver x(test_binding(8, 1), how);
@@ -82,7 +84,7 @@ TEST_CASE("a request for frames waits no longer than its limit", "[transfer]") {
   CHECK(x.one<save_place>().request.patience == 40 * ms);
 }
 
-TEST_CASE("a save in one order stops waiting for a node without room at its limit", "[transfer]") {
+TEST_CASE("transfer one order: a save in one order stops waiting for a node without room at its limit", "[transfer]") {
   auto how = one_order();
   how.frame_patience = 40 * ms;
   saver x(test_binding(8, 1), how);
@@ -104,7 +106,8 @@ TEST_CASE("a save in one order stops waiting for a node without room at its limi
   x.check_quiesced(8);
 }
 
-TEST_CASE("a cancelled save publishes what was gathered unless its caller wants it dropped", "[transfer]") {
+TEST_CASE("transfer one order: a cancelled save publishes what was gathered unless its caller wants it dropped",
+          "[transfer]") {
   const bool drops = GENERATE(false, true);
   auto how = test_options();
   how.cancels_gathered = drops;
@@ -120,7 +123,7 @@ TEST_CASE("a cancelled save publishes what was gathered unless its caller wants 
   CHECK(x.take<save_abort>().size() == (drops ? 1 : 0));
 }
 
-TEST_CASE("an all-or-nothing load moves nothing where a page is missing", "[transfer]") {
+TEST_CASE("transfer one order: an all-or-nothing load moves nothing where a page is missing", "[transfer]") {
   loader x(test_binding(8, 2), all_or_none());
   REQUIRE(x.state.start(test_task(6), t0));
   const auto asked = x.take<load_locate>();
@@ -138,7 +141,7 @@ TEST_CASE("an all-or-nothing load moves nothing where a page is missing", "[tran
   CHECK(x.state.calls_under_way() == 0);
 }
 
-TEST_CASE("an all-or-nothing load is answered when its damaged page is unpublished", "[transfer]") {
+TEST_CASE("transfer one order: an all-or-nothing load is answered when its damaged page is unpublished", "[transfer]") {
   loader x(test_binding(8, 1), all_or_none());
   REQUIRE(x.state.start(test_task(2), t0));
   x.located(x.one<load_locate>());

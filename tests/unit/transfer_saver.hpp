@@ -4,23 +4,16 @@
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 
+#include <cstdint>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace troupe::test {
 
 /// The state of a save coordinator with its effects, and helpers for the answers of other parts.
-struct saver {
-  explicit saver(const transfer::node_binding& node = test_binding(),
-                 const transfer::coordinator_options& how = test_options())
-      : state(how), effects(state) {
-    state.bind(node);
-  }
+struct saver : attached_coordinator<transfer::save_state, transfer::save_effect> {
+  using attached_coordinator::attached_coordinator;
 
-  transfer::save_state state;
-  effects_of<transfer::save_state, transfer::save_effect> effects;
-  frame_keeper worker;
   /// Whether places are answered as they come, with a frame for each page.
   bool places_at_once = true;
 
@@ -41,9 +34,7 @@ struct saver {
   }
   template <class T>
   T one() {
-    auto all = take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
+    return only(take<T>());
   }
 
   void grant(const transfer::save_reserve& x, timestamp now = t0, std::uint32_t first_slot = 0) {
@@ -72,17 +63,6 @@ struct saver {
   }
   void aborted(const transfer::save_abort& x, timestamp now = t0) {
     state.on_abort(x.call, finish_reply{same_codes(x.request.pages.size())}, now);
-  }
-
-  /// Nothing of any task is left anywhere. Without a window there is no node any more that pins would matter to.
-  void check_quiesced(std::uint32_t window) {
-    CHECK(state.calls_under_way() == 0);
-    CHECK(state.open_tasks() == 0);
-    CHECK(state.window_left() == window);
-    CHECK(state.next_deadline() == timestamp::max());
-    CHECK(effects.left() == 0);
-    if (window > 0)
-      CHECK(worker.open_pins() == 0);
   }
 };
 

@@ -62,6 +62,13 @@ inline transfer_task tagged(std::uint64_t tag, transfer_task work) {
   return work;
 }
 
+/// The only element.
+template <class T>
+T only(std::vector<T> all) {
+  REQUIRE(all.size() == 1);
+  return std::move(all.front());
+}
+
 /// The effects of a state, taken out of its outbox and kept until the test takes them.
 template <class State, class Effect>
 class effects_of {
@@ -88,9 +95,7 @@ public:
   /// The only effect of kind T that was not taken yet.
   template <class T>
   T one() {
-    auto all = take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
+    return only(take<T>());
   }
 
   /// How many effects were not taken.
@@ -180,6 +185,31 @@ private:
   std::map<pin_number, std::pair<std::set<std::uint64_t>, std::size_t>> pins_;
   std::set<std::uint64_t> in_use_;
   pin_number last_ = 100;
+};
+
+/// The state of a transfer coordinator that is attached to a node, with its effects and the frames of its io worker.
+template <class State, class Effect>
+struct attached_coordinator {
+  explicit attached_coordinator(const transfer::node_binding& node = test_binding(),
+                                const transfer::coordinator_options& how = test_options())
+      : state(how), effects(state) {
+    state.bind(node);
+  }
+
+  State state;
+  effects_of<State, Effect> effects;
+  frame_keeper worker;
+
+  /// Nothing of any task is left anywhere. Without a window there is no node any more that pins would matter to.
+  void check_quiesced(std::uint32_t window) {
+    CHECK(state.calls_under_way() == 0);
+    CHECK(state.open_tasks() == 0);
+    CHECK(state.window_left() == window);
+    CHECK(state.next_deadline() == timestamp::max());
+    CHECK(effects.left() == 0);
+    if (window > 0)
+      CHECK(worker.open_pins() == 0);
+  }
 };
 
 inline tl::unexpected<error> no_answer() {

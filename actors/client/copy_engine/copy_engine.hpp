@@ -26,7 +26,7 @@ struct copy_lanes {
 /// order of the attachment is in progress: from then on this device does not access the frames that it had pinned.
 ///
 /// It only passes orders on, which costs a turn of the scheduler for each. For that the coordinators have one handle,
-/// which monitors all lanes and fails as a whole when one of them does, whichever lane an order would have gone to.
+/// which monitors all lanes and fails as a whole when one of them does, whichever lane an order was meant for.
 ///
 /// It ends with an error when the device has become unusable; orders in progress are answered before. Use
 /// `spawn_copy_engine` to spawn it.

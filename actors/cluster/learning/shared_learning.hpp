@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/reuse_counts.hpp"
-#include "messages/registry_messages.hpp"
+#include "messages/registry_admin_messages.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "handshake/directory_state.hpp"
+#include "store/handshake_records.hpp"
 #include "store/metadata_store.hpp"
 #include "store/write_batch.hpp"
 

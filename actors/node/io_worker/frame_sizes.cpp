@@ -82,7 +82,7 @@ frame_size frame_sizes::given(extent_number extent, timestamp now) {
   auto to = *std::exchange(giving_, std::nullopt);
   rest_until_ = later(now, exchange_rest);
   exchange_.given_back(holder_of(to), extent, now);
-  for (const auto& x : exchange_.take_loans()) {
+  for (const auto& x : exchange_.take_assignments()) {
     to = static_cast<frame_size>(x.to - 1);
     exchange_.accepted(x, true, now);
   }

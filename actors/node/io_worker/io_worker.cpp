@@ -194,7 +194,7 @@ void io_worker::schedule_tick() {
 // first, since requests may have waited only for that. Then come I/O requests, so that the kernel works during the
 // rest. But the frame of a dropped page is not reused before the shards that list the page have been notified.
 void io_worker::flush() {
-  borrow();
+  request_extents();
   // Shards are notified of lost pages before their frames are reused.
   report_damage();
   report_dropped();
@@ -222,8 +222,8 @@ void io_worker::flush() {
   schedule_tick();
 }
 
-void io_worker::borrow() {
-  memory_.borrow(now());
+void io_worker::request_extents() {
+  memory_.request_extents(now());
   for (const auto frames : memory_.take_grown()) {
     growers_.front().deliver(frames);
     growers_.pop_front();

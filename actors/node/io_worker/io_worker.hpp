@@ -4,8 +4,8 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
 #include "actors/node/io_worker/memory_dialogue.hpp"
 #include "actors/support/latency_collector.hpp"
+#include "actors/support/node_condition.hpp"
 #include "base/next_tick.hpp"
-#include "base/node_condition.hpp"
 #include "io/memory/extent_source.hpp"
 #include "io/slab/page_store.hpp"
 #include "messages/messages.hpp"
@@ -64,7 +64,7 @@ private:
   caf::result<Reply> wait_for(const result<io_worker_state::request_id>& begun);
   void flush();
   /// Gets the memory that is needed, and answers the allocator.
-  void borrow();
+  void request_extents();
   /// Answers the request to return an extent when it is empty, or when it stays.
   void give_back();
   /// Finds the allocator of this rank, which is notified of the number of frames where slots depend on memory.

@@ -22,8 +22,8 @@ void memory_dialogue::grow(std::uint32_t frames, timestamp now) {
   growers_.push_back({state_.frames().lasting() + frames, now + growth_patience});
 }
 
-result<frame_table::extent> memory_dialogue::lend(timestamp now) {
-  auto assigned = extents_->lend(options_.numa_node);
+result<frame_table::extent> memory_dialogue::get_extent(timestamp now) {
+  auto assigned = extents_->assign(options_.numa_node);
   if (!assigned) {
     if (assigned.error().code == errc::full && now >= next_wish_) {
       next_wish_ = now + wish_pause;
@@ -54,9 +54,9 @@ result<frame_table::extent> memory_dialogue::make_known(const io::extent& x) {
   return out;
 }
 
-void memory_dialogue::borrow(timestamp now) {
+void memory_dialogue::request_extents(timestamp now) {
   while (state_.wants_extent())
-    if (const auto assigned = lend(now))
+    if (const auto assigned = get_extent(now))
       state_.add_extent(*assigned, now);
     else
       state_.no_extent(assigned.error().code == errc::busy, now);
@@ -69,7 +69,7 @@ void memory_dialogue::borrow(timestamp now) {
 
 bool memory_dialogue::has_ended(const grower& x, timestamp now) {
   while (state_.frames().lasting() < x.frames) {
-    const auto assigned = lend(now);
+    const auto assigned = get_extent(now);
     if (!assigned) {
       // A rank that has memory continues without more: its pages can make room. Otherwise the request is repeated with
       // the next tick.

@@ -35,13 +35,13 @@ public:
   /// A request of the allocator for so many frames more. It is answered, in the order of such requests, by
   /// `take_grown`: when they are there, when no memory will come, or after a second.
   void grow(std::uint32_t frames, timestamp now);
-  /// Whether such a request waits, so that `borrow` must be called soon.
+  /// Whether such a request waits, so that `request_extents` must be called soon.
   bool has_growers() const noexcept { return !growers_.empty(); }
   /// The numbers of frames that are the answers.
   std::vector<std::uint32_t> take_grown() { return std::exchange(grown_, {}); }
 
   /// Gets what the state wants and what the allocator has requested, as far as the arena has it.
-  void borrow(timestamp now);
+  void request_extents(timestamp now);
   /// Takes an extent that another rank has returned for this one; false where it cannot be used.
   bool accept(std::uint32_t number, timestamp now);
 
@@ -68,8 +68,8 @@ private:
     timestamp until;
   };
 
-  /// Gets an extent of the arena. Errors: those of `extent_source::lend` and `page_store::add_buffer`.
-  result<frame_table::extent> lend(timestamp now);
+  /// Gets an extent of the arena. Errors: those of `extent_source::assign` and `page_store::add_buffer`.
+  result<frame_table::extent> get_extent(timestamp now);
   result<frame_table::extent> make_known(const io::extent& x);
   /// Whether the request is to be answered.
   bool has_ended(const grower& x, timestamp now);

@@ -67,8 +67,8 @@ void memory_broker::flush() {
   // No call in these loops calls back at once: the effects of one message may be answered by the next.
   for (const auto& x : state_.take_orders())
     ask_back(x);
-  for (const auto& x : state_.take_loans())
-    lend(x);
+  for (const auto& x : state_.take_assignments())
+    assign(x);
   for (const auto number : state_.take_returns())
     extents_->take_back(number);
 }
@@ -87,7 +87,7 @@ void memory_broker::ask_back(const memory_broker_state::order& x) {
           });
 }
 
-void memory_broker::lend(const memory_broker_state::loan& x) {
+void memory_broker::assign(const memory_broker_state::assignment& x) {
   const auto notified = [this, x](bool taken) {
     state_.accepted(x, taken, now());
     flush();

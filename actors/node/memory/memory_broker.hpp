@@ -30,7 +30,7 @@ private:
   timestamp now() const { return clock().now(); }
   void flush();
   void ask_back(const memory_broker_state::order& x);
-  void lend(const memory_broker_state::loan& x);
+  void assign(const memory_broker_state::assignment& x);
   void forget(holder x);
 
   std::shared_ptr<io::extent_source> extents_;

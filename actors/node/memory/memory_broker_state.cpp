@@ -129,7 +129,7 @@ void memory_broker_state::pass_on(extent_number extent, holder preferred, timest
   // The rank reports again if this is not enough.
   x.said.wants = false;
   std::erase(wishes_, to);
-  loans_.push_back({to, extent});
+  assignments_.push_back({to, extent});
 }
 
 void memory_broker_state::given_back(holder from, extent_number extent, timestamp now) {
@@ -157,7 +157,7 @@ void memory_broker_state::refused(holder from, timestamp now) {
   settle(now);
 }
 
-void memory_broker_state::accepted(const loan& x, bool taken, timestamp now) {
+void memory_broker_state::accepted(const assignment& x, bool taken, timestamp now) {
   end_service(x.to);
   if (!taken) {
     pass_on(x.extent, 0, now);
@@ -172,10 +172,10 @@ void memory_broker_state::accepted(const loan& x, bool taken, timestamp now) {
 std::string memory_broker_state::check() const {
   for (const auto& [who, x] : all_)
     if (x.gives_for && *x.gives_for != 0 && !all_.at(*x.gives_for).served)
-      return "borrower " + std::to_string(who) + " gives for a borrower that is not being served";
+      return "holder " + std::to_string(who) + " gives for one that is not being served";
   for (const auto who : wishes_)
     if (!all_.contains(who) || std::ranges::count(wishes_, who) != 1)
-      return "borrower " + std::to_string(who) + " has a wish but is unknown, or has two wishes";
+      return "holder " + std::to_string(who) + " has a wish but is unknown, or has two wishes";
   return {};
 }
 

@@ -27,8 +27,8 @@ struct memory_broker_options {
   duration wish_lasts = std::chrono::seconds(3);
 };
 
-/// Decides which rank gives an extent to which, once all of the arena is assigned. Borrowers are ranks of namespaces,
-/// treated alike whatever the size of their pages.
+/// Decides which rank gives an extent to which, once all of the arena is assigned. Holders are ranks of namespaces,
+/// treated alike whatever the size of their pages; within a rank, the sizes of its frames.
 ///
 /// The value of a rank's memory is the age of its oldest page: how long that has been unused. A rank that wants more
 /// gets an extent of the rank whose oldest page is oldest, if that is clearly older than any of its own. A rank without
@@ -39,14 +39,14 @@ struct memory_broker_options {
 /// was requested for. If that rank wants it no more, it goes to another one that does, or to the arena. Meanwhile it
 /// stays assigned: it was not returned to the arena.
 ///
-/// Plain state. Decisions are returned by `take_orders`, `take_loans` and `take_returns`; the caller reports their
-/// results.
+/// Plain state. Decisions are returned by `take_orders`, `take_assignments` and `take_returns`; the caller reports
+/// their results.
 class memory_broker_state {
 public:
   using holder = std::uint64_t;
   using extent_number = std::uint32_t;
 
-  /// The state that a borrower reports of itself.
+  /// The state that a holder reports of itself.
   struct report {
     bool wants = false;
     std::uint32_t extents = 0;
@@ -63,27 +63,27 @@ public:
     friend bool operator==(const order&, const order&) = default;
   };
   /// The extent is assigned to `to`; `accepted` follows, once.
-  struct loan {
+  struct assignment {
     holder to = 0;
     extent_number extent = 0;
 
-    friend bool operator==(const loan&, const loan&) = default;
+    friend bool operator==(const assignment&, const assignment&) = default;
   };
 
   explicit memory_broker_state(const memory_broker_options& options) : options_(options) {}
 
   void add(holder x);
-  /// Removes a borrower that has ended, with its extents. An extent that is being assigned to it goes elsewhere, when
+  /// Removes a holder that has ended, with its extents. An extent that is being assigned to it goes elsewhere, when
   /// `accepted` reports that it was not taken.
   void remove(holder x, timestamp now);
   void notified(holder x, const report& what, timestamp now);
 
   void given_back(holder from, extent_number extent, timestamp now);
   void refused(holder from, timestamp now);
-  void accepted(const loan& x, bool taken, timestamp now);
+  void accepted(const assignment& x, bool taken, timestamp now);
 
   std::vector<order> take_orders() { return std::exchange(orders_, {}); }
-  std::vector<loan> take_loans() { return std::exchange(loans_, {}); }
+  std::vector<assignment> take_assignments() { return std::exchange(assignments_, {}); }
   /// Extents that no rank wants, to be returned to the arena.
   std::vector<extent_number> take_returns() { return std::exchange(returns_, {}); }
 
@@ -100,7 +100,7 @@ private:
     timestamp grown = timestamp::min();
     timestamp refused_until = timestamp::min();
     timestamp wants_until = timestamp::min();
-    /// The borrower that it is giving an extent to; 0 if that one has ended.
+    /// The holder that it is giving an extent to; 0 if that one has ended.
     std::optional<holder> gives_for;
     /// An extent is being requested for it, or assigned to it.
     bool served = false;
@@ -111,7 +111,7 @@ private:
   duration age(const entry& x, timestamp now) const noexcept;
   bool may_give(holder who, const entry& x, holder to, timestamp now) const noexcept;
   holder choose_giver(holder to, timestamp now) const;
-  /// The borrower that has waited longest, those without extents first; 0 if there is none.
+  /// The holder that has waited longest, those without extents first; 0 if there is none.
   holder next_in_need(timestamp now) const;
   void settle(timestamp now);
   void pass_on(extent_number extent, holder preferred, timestamp now);
@@ -119,10 +119,10 @@ private:
 
   memory_broker_options options_;
   std::map<holder, entry> all_;
-  /// Borrowers that want extents, in the order in which they began to.
+  /// Holders that want extents, in the order in which they began to.
   std::vector<holder> wishes_;
   std::vector<order> orders_;
-  std::vector<loan> loans_;
+  std::vector<assignment> assignments_;
   std::vector<extent_number> returns_;
   std::uint64_t moved_ = 0;
 };

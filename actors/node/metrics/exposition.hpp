@@ -1,9 +1,9 @@
 #pragma once
 
 #include "actors/node/metrics/probes.hpp"
+#include "actors/support/node_condition.hpp"
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
-#include "base/node_condition.hpp"
 #include "io/slab/disk_budget.hpp"
 #include "messages/messages.hpp"
 #include "metrics/metric_family.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/node/metrics/metrics_state.hpp"
+#include "actors/support/node_condition.hpp"
 #include "base/memory_budget.hpp"
-#include "base/node_condition.hpp"
 #include "events/counters.hpp"
 #include "io/slab/disk_budget.hpp"
 #include "lmcache/counters.hpp"

@@ -3,8 +3,8 @@
 #include "actors/node/namespaces/namespace_files.hpp"
 #include "actors/node/tables/page_residence.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/node_condition.hpp"
 #include "base/memory_budget.hpp"
-#include "base/node_condition.hpp"
 #include "io/slab/disk_budget.hpp"
 #include "messages/messages.hpp"
 

@@ -5,7 +5,7 @@
 #include "base/identifiers.hpp"
 #include "base/incarnation.hpp"
 #include "messages/allocator_messages.hpp"
-#include "messages/registry_messages.hpp"
+#include "messages/registry_admin_messages.hpp"
 
 #include <cstddef>
 #include <cstdint>

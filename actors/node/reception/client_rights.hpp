@@ -5,6 +5,7 @@
 #include "messages/cluster_messages.hpp"
 #include "messages/event_messages.hpp"
 #include "messages/io_messages.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <atomic>

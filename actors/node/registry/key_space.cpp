@@ -1,5 +1,7 @@
 #include "actors/node/registry/key_space.hpp"
 
+#include "messages/registry_slot_messages.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cassert>

@@ -4,9 +4,9 @@
 #include "actors/node/registry/lookup_history.hpp"
 #include "actors/node/registry/request_recorder.hpp"
 #include "actors/node/tables/page_residence.hpp"
+#include "actors/support/node_condition.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
-#include "base/node_condition.hpp"
 #include "events/feed.hpp"
 
 #include <chrono>

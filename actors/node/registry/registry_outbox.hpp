@@ -5,6 +5,7 @@
 #include "events/feed.hpp"
 #include "messages/allocator_messages.hpp"
 #include "messages/io_messages.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>

@@ -12,7 +12,9 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/namespace_spec.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
+#include "messages/registry_slot_messages.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -4,7 +4,9 @@
 #include "actors/node/registry/shard_leases.hpp"
 #include "actors/node/registry/shard_namespaces.hpp"
 #include "actors/node/registry/shard_writes.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
+#include "messages/registry_slot_messages.hpp"
 
 #include <cstdint>
 #include <unordered_map>

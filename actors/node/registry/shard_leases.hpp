@@ -4,6 +4,7 @@
 #include "actors/node/registry/lease_table.hpp"
 #include "actors/node/registry/shard_namespaces.hpp"
 #include "messages/registry_messages.hpp"
+#include "messages/registry_slot_messages.hpp"
 
 #include <cstddef>
 #include <cstdint>

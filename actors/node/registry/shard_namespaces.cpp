@@ -1,5 +1,7 @@
 #include "actors/node/registry/shard_namespaces.hpp"
 
+#include "messages/registry_slot_messages.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -2,6 +2,7 @@
 
 #include "actors/node/registry/shard_namespaces.hpp"
 #include "actors/node/tables/chunked_array.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>

@@ -2,7 +2,9 @@
 
 #include "actors/node/registry/reservation_table.hpp"
 #include "actors/node/registry/shard_namespaces.hpp"
+#include "messages/registry_admin_messages.hpp"
 #include "messages/registry_messages.hpp"
+#include "messages/registry_slot_messages.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "actors/support/node_condition.hpp"
 #include "base/error.hpp"
-#include "base/node_condition.hpp"
 #include "config/node_config.hpp"
 #include "io/claims/claim_keeper.hpp"
 #include "io/claims/claim_record.hpp"

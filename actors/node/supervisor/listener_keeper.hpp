@@ -1,8 +1,8 @@
 #pragma once
 
+#include "actors/support/node_condition.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/node_condition.hpp"
 #include "base/serial_executor.hpp"
 
 #include <functional>

@@ -23,10 +23,10 @@ namespace troupe {
 /// retired. An owner id names at most one client in the life of a node, is known only to that client, and is never 0.
 /// So what a client holds under it can be released when it disconnects, and late messages find nothing of it.
 ///
-/// A disconnected client can still be copying between its device and the node's memory. It is *departed* until it is
-/// quiesced: it has reported so, or its process has ended, or it never requested memory, for example because the answer
-/// was lost when it attached. Every owner id is attached, departed and quiesced, in that order, and becomes quiesced
-/// once. The number of attached and departed clients together is bounded.
+/// A disconnected client can still be copying between its device and the node's memory. It is *disconnected* until it
+/// is quiesced: it has reported so, or its process has ended, or it never requested memory, for example because the
+/// answer was lost when it attached. Every owner id is attached, disconnected and quiesced, in that order, and becomes
+/// quiesced once. The number of attached and disconnected clients together is bounded.
 class node_state {
 public:
   /// The number of the actor with which a client attached; assigned by the caller.
@@ -43,7 +43,7 @@ public:
     /// The first namespace is the default of clients that name none.
     std::vector<namespace_spec> namespaces;
     std::uint32_t protocol = 0;
-    /// The limit of attached and departed clients together.
+    /// The limit of attached and disconnected clients together.
     std::size_t max_clients = 1;
     /// Draws 64 bits that cannot be guessed.
     std::function<std::uint64_t()> draw;

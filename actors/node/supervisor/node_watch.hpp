@@ -1,8 +1,8 @@
 #pragma once
 
+#include "actors/support/node_condition.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
-#include "base/node_condition.hpp"
 #include "base/write_gate.hpp"
 #include "io/memory/extent_source.hpp"
 

@@ -250,7 +250,7 @@ def check_engine_that_died(client, clear):
     client.confirm_write_for_keys(0, [tuple(x) for x in begun], [begun[0][1]])
     client.confirm_write_for_keys(1, [tuple(x) for x in begun])
     expect("confirmed by a dead writer", client.batch_key_exists(["written", "begun-1", "begun-2"]), [False] * 3)
-    # Late writes of the old engine may be anywhere in the file: nothing is given out until its time is over.
+    # Late writes of the old engine may be anywhere in the file: nothing is given out until its time has passed.
     expect("pages beside late writers", client.allocate_pages_for_keys(0, [("begun-1", "")]), [["begun-1", -1]])
     # Without ranks there is nothing to wait for.
     page = client.allocate_pages_for_keys(1, [("begun-1", "")])[0][1]

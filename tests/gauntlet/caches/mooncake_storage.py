@@ -1,4 +1,4 @@
-"""A process that lends memory to Mooncake Store until its standard input ends.
+"""A process that provides memory to Mooncake Store until its standard input ends.
 
 mooncake_storage.py MASTER BYTES READY, a file that says that it is ready."""
 

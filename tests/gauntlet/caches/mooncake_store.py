@@ -1,4 +1,4 @@
-"""Mooncake Store of PyPI (mooncake-transfer-engine-non-cuda), unchanged: its master, a process that lends memory to
+"""Mooncake Store of PyPI (mooncake-transfer-engine-non-cuda), unchanged: its master, a process that provides memory to
 it, and clients over TCP. Keys have what vLLM's connector for it puts in them: model, world size, rank, salt, hash."""
 
 import pathlib
@@ -117,7 +117,7 @@ class Cache(cache.Cache):
         return True
 
     def damage_memory(self, share, dice):
-        """Flips a byte of a share of the facts in the memory of the process that lends it."""
+        """Flips a byte of a share of the facts in the memory of the process that provides it."""
         damaged = 0
         with open(f"/proc/{self.storage.pid}/maps") as file:
             places = [line.split() for line in file]

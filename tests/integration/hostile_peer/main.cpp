@@ -25,7 +25,7 @@ constexpr caf::actor_id most_actors = 400;
 constexpr auto patience = std::chrono::seconds(20);
 
 /// Actors of that node by number, whether there are such or not.
-std::vector<caf::actor> everybody(caf::actor_system& system, const caf::node_id& node) {
+std::vector<caf::actor> all_actors(caf::actor_system& system, const caf::node_id& node) {
   std::promise<std::vector<caf::actor>> found;
   auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
   system.middleman().backend().post([&] {
@@ -96,7 +96,7 @@ public:
     children_request children{reply_.ns_id, {}};
     for (std::uint64_t i = 1; i <= 20'000; ++i)
       children.changes.items.push_back({{i, i}, 1});
-    const auto actors = everybody(self_->system(), node_->node());
+    const auto actors = all_actors(self_->system(), node_->node());
     const auto me = self_->address();
     for (const auto& x : actors)
       for (const auto reason : {caf::exit_reason::user_shutdown, caf::exit_reason::kill})

@@ -1,4 +1,4 @@
-#include "base/node_condition.hpp"
+#include "actors/support/node_condition.hpp"
 
 #include <algorithm>
 #include <utility>

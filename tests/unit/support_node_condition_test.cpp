@@ -1,8 +1,8 @@
+#include "actors/support/node_condition.hpp"
 #include "base/log_limit.hpp"
-#include "base/node_condition.hpp"
 #include "tests/catch.hpp"
 
-namespace base_node_condition_test {
+namespace support_node_condition_test {
 
 using namespace troupe;
 
@@ -17,7 +17,7 @@ timestamp at(int seconds) {
 
 } // namespace
 
-TEST_CASE("A node is ready until an error occurs, and reports every error", "[condition]") {
+TEST_CASE("node condition: a node is ready until an error occurs, and reports every error", "[condition]") {
   node_condition x;
   x.add_slab({first, "a", 0});
   x.add_slab({first, "a", 1});
@@ -54,7 +54,7 @@ TEST_CASE("A node is ready until an error occurs, and reports every error", "[co
   CHECK(x.has(trouble::index_failed));
 }
 
-TEST_CASE("A node is ready again when the namespace of a damaged slab is removed", "[condition]") {
+TEST_CASE("node condition: a node is ready again when the namespace of a damaged slab is removed", "[condition]") {
   node_condition x;
   x.add_slab({first, "a", 0});
   x.add_slab({second, "b", 0});
@@ -88,7 +88,8 @@ TEST_CASE("A node is ready again when the namespace of a damaged slab is removed
   }
 }
 
-TEST_CASE("Transient conditions are reported per part and affect neither saves nor readiness", "[condition]") {
+TEST_CASE("node condition: transient conditions are reported per part and affect neither saves nor readiness",
+          "[condition]") {
   node_condition x;
   CHECK(x.begins(trouble::index_slow, 0, "shard 0 is slow"));
   CHECK_FALSE(x.begins(trouble::index_slow, 0, "shard 0 is slower"));
@@ -112,13 +113,14 @@ TEST_CASE("Transient conditions are reported per part and affect neither saves n
   CHECK_FALSE(x.refuses_saves({})->text.find("no memory") != std::string::npos);
 }
 
-TEST_CASE("Every reason for a degraded node has a name", "[condition]") {
+TEST_CASE("node condition: every reason for a degraded node has a name", "[condition]") {
   for (std::uint8_t i = 0; i < trouble_count; ++i)
     CHECK(to_string(static_cast<trouble>(i)) != "unknown");
   CHECK(to_string(static_cast<trouble>(trouble_count)) == "unknown");
 }
 
-TEST_CASE("A log line is rate-limited: the first few are written and the others are counted", "[condition]") {
+TEST_CASE("node condition: a log line is rate-limited: the first few are written and the others are counted",
+          "[condition]") {
   log_limit limit(3, std::chrono::seconds(10));
   CHECK(limit.take_suppressed(at(0)) == 0);
   for (int i = 0; i < 3; ++i)
@@ -139,7 +141,7 @@ TEST_CASE("A log line is rate-limited: the first few are written and the others 
   CHECK(limit.take_suppressed(at(80)) == 1);
 }
 
-TEST_CASE("A transient condition of a slab ends by itself or when the slab is removed", "[condition]") {
+TEST_CASE("node condition: a transient condition of a slab ends by itself or when the slab is removed", "[condition]") {
   node_condition x;
   x.add_slab({first, "a", 0});
   x.add_slab({first, "a", 1});
@@ -160,4 +162,4 @@ TEST_CASE("A transient condition of a slab ends by itself or when the slab is re
   CHECK_FALSE(x.has(trouble::writes_fail));
 }
 
-} // namespace base_node_condition_test
+} // namespace support_node_condition_test
