@@ -3,6 +3,7 @@
 #include "io/page.hpp"
 #include "tests/simulation/device.hpp"
 #include "tests/simulation/key_tree.hpp"
+#include "tests/simulation/node_words.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -23,7 +24,8 @@ std::string text_of(const page_ref& page, rank_number rank) {
 
 namespace_client::namespace_client(environment& world, namespace_node& node, const namespace_parameters& p,
                                    std::uint32_t number)
-    : world_(world), node_(node), p_(p), random_(world.random.fork()), number_(number) {}
+    : world_(world), node_(node), p_(p), random_(world.random.fork()), number_(number),
+      requests_([&world](const std::string& name) { world.count(name); }) {}
 
 // -- life and death ---------------------------------------------------------------------------------------------------
 
@@ -43,6 +45,8 @@ void namespace_client::kill() {
   running_ = false;
   ++life_;
   busy_ = 0;
+  // A node that has ended answers nothing any more.
+  node_.running() ? requests_.abandon_all() : requests_.forget_all();
   if (process_ != 0)
     node_.processes().end(process_, world_.now() + (world_.winding_down ? duration::zero() : p_.process_hang));
   // Its link dies without a message; its devices continue to copy.
@@ -58,6 +62,7 @@ void namespace_client::leave() {
 
 void namespace_client::node_restarted() {
   at_ = nullptr;
+  requests_.forget_all();
   if (!running_)
     return;
   ++life_;
@@ -111,10 +116,13 @@ void namespace_client::attach(std::size_t ns, namespace_wish wish, std::function
   if (wish == namespace_wish::made)
     node_.making(spec.id());
   const auto by = node_.new_asker();
+  const auto request = ++last_request_;
+  requests_.asked(request, "attach");
   node_.ask(by, caf::actor_cast<caf::strong_actor_ptr>(node_.supervisor()),
             caf::make_message(wanted, caf::actor_cast<caf::actor>(by)),
-            [this, by, ns, id = spec.id(), life = life_, process = process_, made = wish == namespace_wish::made,
-             then = std::move(then)](caf::message& answer) {
+            [this, by, ns, request, id = spec.id(), life = life_, process = process_,
+             made = wish == namespace_wish::made, then = std::move(then)](caf::message& answer) {
+              requests_.answered(request);
               const auto reply = answer_as<attach_reply>(answer);
               if (made)
                 node_.asked_to_make(id);
@@ -199,12 +207,17 @@ io::page_identity namespace_client::identity(const task& t, const page_ref& page
 
 void namespace_client::ask(const task_ptr& t, const caf::strong_actor_ptr& to, caf::message what, asker::then done) {
   ++busy_;
-  node_.ask(t->at->by, to, std::move(what), [this, life = life_, done = std::move(done)](caf::message& answer) {
-    if (life != life_)
-      return;
-    --busy_;
-    done(answer);
-  });
+  const auto request = ++last_request_;
+  if (node_.running() && t->at->life == node_.life())
+    requests_.asked(request, name_of(*to->home_system, what));
+  node_.ask(t->at->by, to, std::move(what),
+            [this, request, life = life_, done = std::move(done)](caf::message& answer) {
+              requests_.answered(request);
+              if (life != life_)
+                return;
+              --busy_;
+              done(answer);
+            });
 }
 
 // -- saves ------------------------------------------------------------------------------------------------------------

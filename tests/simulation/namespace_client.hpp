@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tests/sim_main/asked_requests.hpp"
 #include "tests/simulation/namespace_node.hpp"
 
 #include <cstdint>
@@ -103,6 +104,9 @@ private:
   bool attaching_ = false;
   std::size_t busy_ = 0;
   std::uint64_t last_ticket_ = 0;
+  /// Requests of this life.
+  sim_main::asked_requests<std::uint64_t> requests_;
+  std::uint64_t last_request_ = 0;
 };
 
 } // namespace troupe::simulation

@@ -35,6 +35,7 @@ void slot_client::start_anew() {
   ++life_;
   running_ = true;
   line_.ask<std::uint64_t>(
+      "clear",
       [this](const metadata_service& service, slot_node::callback<std::uint64_t> done) {
         service.clear(p_.ns.id(), all_ranks, std::move(done));
       },
@@ -52,6 +53,7 @@ void slot_client::register_anew(rank_number rank) {
     return;
   }
   line_.ask<void>(
+      "register",
       [this, rank](const metadata_service& service, slot_node::callback<void> done) {
         const auto other = node_.slots(rank) == p_.slots ? p_.slots - 1 : p_.slots;
         service.register_rank(p_.ns.id(), rank, other, std::move(done));
@@ -150,7 +152,7 @@ void slot_client::load_path() {
   const bool complete_only = random_.one_in(3);
   const auto protect = world_.has(defect::forget_protection) ? milliseconds(1) : p_.protect;
   ask<locations>(
-      1,
+      "protect", 1,
       [this, what, rank, complete_only, protect](const auto& service, auto then) {
         service.protect(p_.ns.id(), rank, complete_only, protect, 0, what, std::move(then));
       },
@@ -169,7 +171,7 @@ void slot_client::erase_path() {
   const auto what = make_path();
   const auto rank = random_.one_in(2) ? all_ranks : random_.number(0, p_.ranks - 1);
   ask<codes>(
-      tries_max,
+      "erase", tries_max,
       [this, what, rank](const auto& service, auto then) { service.erase(p_.ns.id(), rank, what, std::move(then)); },
       [this](const std::optional<codes>& done) {
         for (const auto code : done.value_or(codes{}))
@@ -181,15 +183,16 @@ void slot_client::erase_path() {
 // -- asking -----------------------------------------------------------------------------------------------------------
 
 template <class T>
-void slot_client::ask(int tries, slot_node::call<T> what, std::function<void(std::optional<T>)> then) {
-  line_.ask<T>(what, [this, tries, what, then](std::optional<result<T>> answer) {
+void slot_client::ask(const char* name, int tries, slot_node::call<T> what,
+                      std::function<void(std::optional<T>)> then) {
+  line_.ask<T>(name, what, [this, name, tries, what, then](std::optional<result<T>> answer) {
     if (answer && *answer)
       return then(std::move(**answer));
     if (answer) {
       const auto& why = answer->error();
       if (why.code == errc::unknown_namespace || why.code == errc::out_of_range) {
         world_.count("request: of a rank that is not known");
-        return initialise(0, [this, tries, what, then] { ask<T>(tries, what, then); });
+        return initialise(0, [this, name, tries, what, then] { ask<T>(name, tries, what, then); });
       }
       // Slots were being asked for when the rank was registered anew.
       const bool overtaken = p_.new_sizes && why.code == errc::expired;
@@ -200,7 +203,7 @@ void slot_client::ask(int tries, slot_node::call<T> what, std::function<void(std
     if (tries <= 1)
       return then(std::nullopt);
     world_.count("request: repeated");
-    ask<T>(tries - 1, what, then);
+    ask<T>(name, tries - 1, what, then);
   });
 }
 
@@ -208,6 +211,7 @@ void slot_client::initialise(rank_number rank, std::function<void()> then) {
   if (rank >= p_.ranks)
     return then();
   line_.ask<void>(
+      "register",
       [this, rank](const metadata_service& service, slot_node::callback<void> done) {
         const auto id = p_.ns.id();
         const auto slots = node_.slots(rank);
@@ -238,7 +242,7 @@ void slot_client::allocate(const save_ptr& s, std::function<void(bool)> then) {
   s->first_sent = world_.now();
   s->life = node_.life();
   ask<locations>(
-      tries_max,
+      "allocate", tries_max,
       [this, s](const auto& service, auto answer) {
         service.allocate(p_.ns.id(), s->rank, p_.reservation, s->what, s->parents, std::move(answer));
       },
@@ -321,7 +325,7 @@ void slot_client::finish(const save_ptr& s) {
 void slot_client::confirm(const save_ptr& s, std::vector<page_ref> pages,
                           std::function<void(std::optional<codes>)> then) {
   ask<codes>(
-      tries_max,
+      "confirm", tries_max,
       [this, s, pages](const metadata_service& service, slot_node::callback<codes> answer) {
         ++s->confirmations;
         // A confirmation that is late, or that the node's restart has overtaken, could be taken for that of another
@@ -341,7 +345,7 @@ void slot_client::reclaim(rank_number rank, std::vector<slot_number> slots, std:
   if (slots.empty())
     return then();
   ask<codes>(
-      tries_max,
+      "reclaim", tries_max,
       [this, rank, slots = std::move(slots)](const auto& service, auto answer) {
         service.reclaim(p_.ns.id(), rank, slots, std::move(answer));
       },

@@ -71,7 +71,7 @@ private:
 
   /// Asks, and again while there are tries and no answer.
   template <class T>
-  void ask(int tries, slot_node::call<T> what, std::function<void(std::optional<T>)> then);
+  void ask(const char* name, int tries, slot_node::call<T> what, std::function<void(std::optional<T>)> then);
   /// Registers one rank after the other, in a namespace that is made if it is not there yet, as the HTTP server does it
   /// for an engine that initialises.
   void initialise(rank_number rank, std::function<void()> then);
