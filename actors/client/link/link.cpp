@@ -372,8 +372,7 @@ void link::on_exit() {
   state_.end();
   flush();
   options_.local = nullptr;
-  // The dialer has a thread of its own, for which the actor system waits until nothing refers to it. The clock may
-  // still refer to this actor, for a delayed message.
+  // The clock may still refer to this actor, for a delayed message: the dialer, with what it has, is not kept so long.
   options_.dialer = nullptr;
   parts_ = next_parts_ = client_parts{};
   left_.clear();
