@@ -30,7 +30,7 @@ page_descriptions sample() {
 
 } // namespace
 
-TEST_CASE("descriptions in the index are read as they were written", "[events]") {
+TEST_CASE("events description text: descriptions in the index are read as they were written", "[events]") {
   const auto with_everything = sample();
   const auto simple = described(0, 3);
   for (const auto& all : {with_everything, simple}) {
@@ -50,7 +50,8 @@ TEST_CASE("descriptions in the index are read as they were written", "[events]")
   }
 }
 
-TEST_CASE("extra keys of some pages stay with their pages when descriptions are joined", "[events]") {
+TEST_CASE("events description text: extra keys of some pages stay with their pages when descriptions are joined",
+          "[events]") {
   const auto all = sample();
   page_descriptions joined;
   std::vector<std::size_t> order{1, 0, 2, 4};
@@ -67,7 +68,7 @@ TEST_CASE("extra keys of some pages stay with their pages when descriptions are 
     CHECK(events::description_text(joined, at) == events::description_text(all, order[at]));
 }
 
-TEST_CASE("any bytes are a description or an error", "[events]") {
+TEST_CASE("events description text: any bytes are a description or an error", "[events]") {
   std::mt19937 random(20261130);
   const auto good = events::description_text(sample(), 4);
   CHECK(events::description_of("").error().code == errc::corrupt);

@@ -86,7 +86,7 @@ TEST_CASE("events hub: the group of a page is part of each of its events, also t
   CHECK(x.live.unknown == 0);
 }
 
-TEST_CASE("a page of several groups is published, moved and removed in each of them", "[events]") {
+TEST_CASE("events hub: a page of several groups is published, moved and removed in each of them", "[events]") {
   one_hub x;
   auto pages = described(0, 3);
   pages.groups = {{0, "sliding_window", 128}, {2, "sliding_window", 128}};
@@ -107,7 +107,7 @@ TEST_CASE("a page of several groups is published, moved and removed in each of t
   CHECK(x.live.unknown == 0);
 }
 
-TEST_CASE("events as arrays say the same as events as maps", "[events]") {
+TEST_CASE("events hub: events as arrays say the same as events as maps", "[events]") {
   events::hub_options how;
   how.form = events::event_form::array;
   one_hub arrays(how);
@@ -138,7 +138,7 @@ TEST_CASE("events as arrays say the same as events as maps", "[events]") {
   CHECK(arrays.live.last == maps.live.last);
 }
 
-TEST_CASE("groups with the same hashes do not come between the pages of a chain", "[events]") {
+TEST_CASE("events hub: groups with the same hashes do not come between the pages of a chain", "[events]") {
   one_hub x;
   const auto first = x.ns;
   const auto second = x.serve("m", "of the second group");

@@ -32,7 +32,7 @@ std::uint64_t last_number(const std::vector<events::published_batch>& batches, c
 
 } // namespace
 
-TEST_CASE("streams of models that have gone are forgotten, but for the last ones", "[events]") {
+TEST_CASE("events streams: streams of models that have gone are forgotten, but for the last ones", "[events]") {
   one_hub x;
   for (std::size_t n = 0; n < 3 * streams::ended_most; ++n) {
     pass(x, name_of(n));
@@ -45,7 +45,7 @@ TEST_CASE("streams of models that have gone are forgotten, but for the last ones
   CHECK_FALSE(x.replay(0, "kv@n@m").empty());
 }
 
-TEST_CASE("a model that comes back has higher numbers than ever before", "[events]") {
+TEST_CASE("events streams: a model that comes back has higher numbers than ever before", "[events]") {
   one_hub x;
   const auto gone = x.serve("gone");
   for (int i = 0; i < 50; ++i) {
@@ -67,7 +67,7 @@ TEST_CASE("a model that comes back has higher numbers than ever before", "[event
   CHECK(last_number(batches, "kv@n@gone") > last);
 }
 
-TEST_CASE("the end of a namespace in one shard is not that in others", "[events]") {
+TEST_CASE("events streams: the end of a namespace in one shard is not that in others", "[events]") {
   one_hub x;
   const auto ns = x.serve("two shards");
   x.serve("two shards");
@@ -87,7 +87,7 @@ TEST_CASE("the end of a namespace in one shard is not that in others", "[events]
   CHECK(x.live.blocks.empty());
 }
 
-TEST_CASE("a stream that ended still says that its pages are gone", "[events]") {
+TEST_CASE("events streams: a stream that ended still says that its pages are gone", "[events]") {
   one_hub x;
   const auto ns = x.serve("gone");
   x.take(ns, complete(described(0, 1)));
@@ -108,7 +108,7 @@ TEST_CASE("a stream that ended still says that its pages are gone", "[events]") 
   CHECK(last_number(x.published(11s), "kv@n@gone") > parts.back().number);
 }
 
-TEST_CASE("a stream stays as long as a request for it is answered", "[events]") {
+TEST_CASE("events streams: a stream stays as long as a request for it is answered", "[events]") {
   one_hub x;
   pass(x, "gone");
   REQUIRE(x.hub.request("client", 0, "kv@n@gone", x.now));
@@ -126,7 +126,7 @@ TEST_CASE("a stream stays as long as a request for it is answered", "[events]") 
   CHECK(x.replay(0, "kv@n@gone").empty());
 }
 
-TEST_CASE("adapters that no page has any more make room for others", "[events]") {
+TEST_CASE("events streams: adapters that no page has any more make room for others", "[events]") {
   one_hub x;
   const auto adapter = [](std::size_t n) {
     auto out = described(n, 1);

@@ -104,7 +104,7 @@ TEST_CASE("listeners first bytes: the check takes no bytes, and distinguishes an
   CHECK(has(why_not(x, false), "it closed the connection before it sent anything"));
 }
 
-TEST_CASE("the wait for the first bytes of a listener can be cancelled", "[listeners]") {
+TEST_CASE("listeners first bytes: the wait for the first bytes of a listener can be cancelled", "[listeners]") {
   const connection x;
   int asked = 0;
   const auto checked = check_first_bytes(x.here.get(), false, seconds(60), [&] { return ++asked > 1; });

@@ -51,7 +51,8 @@ struct stored_registry : one_registry {
 
 } // namespace
 
-TEST_CASE("what is said about a key is stored once, and erased with the key", "[registry][events]") {
+TEST_CASE("registry descriptions: what is said about a key is stored once, and erased with the key",
+          "[registry][events]") {
   stored_registry x;
   const auto keys = some_keys(1, 3);
   x.save(keys);
@@ -75,7 +76,7 @@ TEST_CASE("what is said about a key is stored once, and erased with the key", "[
   CHECK(x.stored().empty());
 }
 
-TEST_CASE("what comes from the index is not stored again", "[registry][events]") {
+TEST_CASE("registry descriptions: what comes from the index is not stored again", "[registry][events]") {
   stored_registry x(false);
   const auto keys = some_keys(1, 2);
   x.save(keys);

@@ -106,7 +106,7 @@ TEST_CASE("registry events: a described key that is not complete any more is rep
   CHECK(x.removed().empty());
 }
 
-TEST_CASE("the end of a namespace is reported behind the removal of its keys", "[registry][events]") {
+TEST_CASE("registry events: the end of a namespace is reported behind the removal of its keys", "[registry][events]") {
   publishing_registry x;
   const auto keys = some_keys(1, 5);
   x.save(keys);

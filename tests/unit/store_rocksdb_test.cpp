@@ -403,7 +403,8 @@ TEST_CASE("store rocksdb: handshakes are kept beside pages and removed with thei
   CHECK(all.handshake_ranks[1].payload.size() == 100'000);
 }
 
-TEST_CASE("descriptions are read by themselves, and go with their key or namespace", "[store][rocksdb]") {
+TEST_CASE("store rocksdb: descriptions are read by themselves, and go with their key or namespace",
+          "[store][rocksdb]") {
   scratch_directory directory;
   const auto ns = namespace_number(1);
   const auto other = namespace_number(2);
