@@ -97,13 +97,14 @@ void cluster::make_connection(const say_hello& first) {
   order.spare = idle_dialers_.take().value_or(caf::io::middleman_actor{});
   order.limit = 2 * parts_.options->cluster.hello_interval;
   order.on_lost = [peer = first.peer, post = poster()] { post(line_lost{peer}); };
-  const auto accepted = parts_.network->connect(std::move(order), [first, post = poster()](result<peer_line> made) {
-    // A failure counts as no answer: the next round sends another hello.
-    if (made)
-      post(line_made{first, std::move(*made)});
-    else
-      post(hello_answered{first, tl::unexpected<error>(made.error())});
-  });
+  const auto accepted =
+      parts_.network->connect(std::move(order), [first, post = poster()](result<connected_peer> made) {
+        // A failure counts as no answer: the next round sends another hello.
+        if (made)
+          post(line_made{first, std::move(*made)});
+        else
+          post(hello_answered{first, tl::unexpected<error>(made.error())});
+      });
   if (!accepted)
     members_.on_answer(first.peer, first.number, tl::unexpected<error>(accepted.error()), now());
 }

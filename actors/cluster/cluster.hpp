@@ -184,7 +184,7 @@ private:
   searching searching_;
   session_rules rules_;
   shared_learning learning_;
-  std::map<peer_number, peer_line> lines_;
+  std::map<peer_number, connected_peer> lines_;
   /// Dialers of peers that were left out, kept for the next peers. Each has a thread.
   idle_pool<caf::io::middleman_actor> idle_dialers_;
   /// Set where the config names an etcd.

@@ -30,7 +30,7 @@ struct hello_answered {
 /// A connection to a peer, which is to send its first hello.
 struct line_made {
   say_hello first;
-  peer_line line;
+  connected_peer line;
 };
 
 struct line_lost {

@@ -96,12 +96,13 @@ result<caf::io::middleman_actor> live_network::make_dialer() {
 // A thread that has spawned an actor keeps state of that actor system until the thread ends or spawns an actor of
 // another system, and a system waits for that at its end. So the opener, which ends earlier, spawns actors of the other
 // system.
-result<void> live_network::connect(line_order order, std::function<void(result<peer_line>)> then) {
+result<void> live_network::connect(line_order order, std::function<void(result<connected_peer>)> then) {
   return open_later([this, order = std::move(order), then = std::move(then)] {
     const auto dialer = order.spare ? result<caf::io::middleman_actor>(order.spare) : make_dialer();
     if (!dialer)
       return then(tl::unexpected<error>(dialer.error()));
-    then(peer_line{spawn_actor<peer_connection>(*outside_, order.where, *dialer, order.limit, order.on_lost), *dialer});
+    then(connected_peer{spawn_actor<peer_connection>(*outside_, order.where, *dialer, order.limit, order.on_lost),
+                        *dialer});
   });
 }
 

@@ -25,7 +25,7 @@ public:
   ~live_network() override;
 
   caf::actor_system& system() override { return *outside_; }
-  result<void> connect(line_order order, std::function<void(result<peer_line>)> then) override;
+  result<void> connect(line_order order, std::function<void(result<connected_peer>)> then) override;
   void end_dialer(caf::io::middleman_actor which) override;
   result<void> open(client_order order, std::function<void(result<opened_client>)> then) override;
   void close(opened_client client) override;

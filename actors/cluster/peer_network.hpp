@@ -56,7 +56,7 @@ public:
   /// The actor system in which this node is a client of others, with connections and a name of its own.
   virtual caf::actor_system& system() = 0;
 
-  virtual result<void> connect(line_order order, std::function<void(result<peer_line>)> then) = 0;
+  virtual result<void> connect(line_order order, std::function<void(result<connected_peer>)> then) = 0;
   /// Ends a dialer, with its thread and all connections that it has made.
   virtual void end_dialer(caf::io::middleman_actor which) = 0;
 

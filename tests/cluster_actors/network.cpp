@@ -59,7 +59,7 @@ result<void> network::accept() {
 
 // -- connections ------------------------------------------------------------------------------------------------------
 
-result<void> network::connect(cluster::line_order order, std::function<void(result<cluster::peer_line>)> then) {
+result<void> network::connect(cluster::line_order order, std::function<void(result<cluster::connected_peer>)> then) {
   if (auto accepted = accept(); !accepted)
     return accepted;
   enqueue([this, order = std::move(order), then = std::move(then)](const std::function<void()>& done) {
@@ -78,7 +78,7 @@ result<void> network::connect(cluster::line_order order, std::function<void(resu
     }
     const auto actor = spawn_actor<cluster::peer_connection>(system(), order.where, dialer, order.limit, order.on_lost);
     home_.in()->keep(actor);
-    then(cluster::peer_line{actor, dialer});
+    then(cluster::connected_peer{actor, dialer});
     done();
   });
   return {};

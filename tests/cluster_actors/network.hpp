@@ -23,7 +23,7 @@ public:
   explicit network(host& home) : home_(home), system_(home.in()->system()) {}
 
   caf::actor_system& system() override { return system_; }
-  result<void> connect(cluster::line_order order, std::function<void(result<cluster::peer_line>)> then) override;
+  result<void> connect(cluster::line_order order, std::function<void(result<cluster::connected_peer>)> then) override;
   void end_dialer(caf::io::middleman_actor which) override;
   result<void> open(cluster::client_order order, std::function<void(result<cluster::opened_client>)> then) override;
   void close(cluster::opened_client client) override;

@@ -15,7 +15,7 @@ using peer_connection_actor = caf::typed_actor<caf::replies_to<cluster_hello>::w
 
 /// The actor that sends hellos to a peer, and the dialer that connects for it. Each peer has its own, so that an
 /// unreachable peer delays no other.
-struct peer_line {
+struct connected_peer {
   peer_connection_actor actor{};
   caf::io::middleman_actor dialer{};
 };
