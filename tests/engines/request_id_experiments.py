@@ -139,7 +139,7 @@ def require_lookups(lab, made, request, found):
     numbers = [each["found"] for each in lookups]
     require(numbers == found, f"explain --request {request} shows lookups that found {numbers} blocks, not {found}")
     for each in lookups:
-        require(each["request"].startswith(request), f"{request} is shown as {each['request']}")
+        require(request in each["request"], f"{request} is shown as {each['request']}")
         require(each["asked"] == BLOCKS, f"{each['asked']} blocks of {BLOCKS} were looked up")
         reasons = [] if each["found"] == BLOCKS else ["never_saved"]
         require([end["reason"] for end in each["ends"]] == reasons, f"{each['ends']} is not {reasons}")
@@ -173,6 +173,7 @@ def request_ids(lab):
     # Requests that vLLM makes several of: each choice has a number before the name, each prompt one behind it.
     one.forget()
     two = one.chat(prompt, n=2, temperature=1.0)
+    require_lookups(lab, made, two, [BLOCKS, BLOCKS])
     for number in range(2):
         require_lookups(lab, made, f"{number}_{two}", [BLOCKS])
     both = one.complete("/v1/completions", {"prompt": others})

@@ -448,7 +448,9 @@ TEST_CASE("lookup history: lookups are found by the engine's name of the request
           "[explain][registry]") {
   explained_registry r;
   const std::string long_name(200, 'x');
-  for (const auto& name : {std::string("chatcmpl-1-a"), std::string("chatcmpl-12-b"), std::string(), long_name}) {
+  for (const auto& name : {std::string("chatcmpl-1-a"), std::string("chatcmpl-12-b"), std::string(), long_name,
+                           std::string("0_chatcmpl-7-c"), std::string("13_chatcmpl-7-d"), "4_" + long_name,
+                           std::string("x_chatcmpl-7-e"), std::string("_chatcmpl-7-f")}) {
     match_request asked{r.ns, {1, 7}, std::chrono::seconds(10), some_keys(1, 2)};
     asked.request = name;
     REQUIRE(r.state.match(asked, at(0)));
@@ -460,12 +462,16 @@ TEST_CASE("lookup history: lookups are found by the engine's name of the request
       out.emplace_back(x.part.request.text());
     return out;
   };
-  CHECK(found("").size() == 4);
+  CHECK(found("").size() == 9);
+  // The choices of one answer.
+  CHECK(found("chatcmpl-7-") == std::vector<std::string>{"13_chatcmpl-7-d", "0_chatcmpl-7-c"});
+  CHECK(found("0_chatcmpl") == std::vector<std::string>{"0_chatcmpl-7-c"});
   CHECK(found("chatcmpl-1") == std::vector<std::string>{"chatcmpl-12-b", "chatcmpl-1-a"});
   CHECK(found("chatcmpl-1-") == std::vector<std::string>{"chatcmpl-1-a"});
   CHECK(found("chatcmpl-3").empty());
   // A name beyond the limit is cut, and still found by the whole of it.
-  CHECK(found(long_name) == std::vector<std::string>{long_name.substr(0, request_name::most)});
+  CHECK(found(long_name) == std::vector<std::string>{("4_" + long_name).substr(0, request_name::most),
+                                                     long_name.substr(0, request_name::most)});
 }
 
 TEST_CASE("lookup history: a page that was not restored is recorded", "[explain][registry]") {

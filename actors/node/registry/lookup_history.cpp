@@ -7,13 +7,24 @@ namespace troupe {
 
 namespace {
 
+/// Whether the name of a request begins as wanted. A name is kept to a limit, and a longer one is still found by
+/// itself. vLLM makes a request of its own of each choice of an answer, with a number and "_" before the name that
+/// callers know.
+bool begins(std::string_view name, std::string_view wanted) {
+  if (name.starts_with(wanted.substr(0, request_name::most)))
+    return true;
+  const auto digits = name.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string_view::npos || name[digits] != '_')
+    return false;
+  return name.substr(digits + 1).starts_with(wanted.substr(0, request_name::most - digits - 1));
+}
+
 bool passes(const lookup_part& x, const lookup_filter& wanted) {
   if (wanted.namespaces && !std::ranges::binary_search(*wanted.namespaces, x.ns))
     return false;
   if (wanted.name && x.name != *wanted.name)
     return false;
-  // A name is kept to a limit, and a longer one is still found by itself.
-  if (!x.request.text().starts_with(wanted.request.substr(0, request_name::most)))
+  if (!begins(x.request.text(), wanted.request))
     return false;
   return wanted.owners.empty() || std::ranges::find(wanted.owners, x.name.owner) != wanted.owners.end();
 }

@@ -119,7 +119,8 @@ struct lookup_filter {
   /// Lookups of these owners; empty: of all.
   std::span<const owner_id> owners{};
   std::optional<ticket> name{};
-  /// Lookups for requests whose name begins so: engines append to the names that their callers know. Empty: all.
+  /// Lookups for requests whose name begins so: engines append to the names that their callers know, and vLLM numbers
+  /// the choices of an answer before them. Empty: all.
   std::string_view request{};
 };
 
