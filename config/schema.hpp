@@ -198,8 +198,8 @@ void describe(Visitor& v, events_config& c) {
   v.field("topic", c.topic, free_text, "The topic of events, may be empty; `{node}` and `{model}` are replaced.");
   v.field(
       "encoding", c.encoding, choice{event_encodings},
-      "How an event is encoded: \"map\" as vLLM does, \"array\" as vLLM before 0.24 and SGLang do, for routers that take "
-      "nothing else.");
+      "How an event is encoded: \"map\" as vLLM does, \"array\" as vLLM before 0.24 and SGLang do, for routers that "
+      "take nothing else.");
   v.field("memory_bytes", c.memory_bytes, size{0, tebibyte},
           "Limit of the tokens that are kept for snapshots; pages beyond it are left out of these.");
   v.field("buffer_batches", c.buffer_batches, whole{1, 1U << 20U},

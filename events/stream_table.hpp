@@ -27,8 +27,8 @@ struct stream_options {
 };
 
 /// The streams of a node by number, and the namespaces whose pages are in them. Namespaces come and go, so streams do:
-/// one whose namespaces have all ended stays for its subscribers, which have to learn that its pages are gone, until
-/// `ended_most` streams have ended after it. Its number may then be another stream's.
+/// one whose namespaces have all ended stays for its subscribers, which have to learn that its pages were removed,
+/// until `ended_most` streams have ended after it. Its number may then be another stream's.
 ///
 /// No batch of a topic ever has a number that an earlier one had, also where the stream was forgotten in between: so
 /// its return looks like a gap, and subscribers request a snapshot.

@@ -266,7 +266,7 @@ TEST_CASE_METHOD(world, "index: restored keys are published as engines described
       put(there.back(), {i * 3 + n, 9});
       describe(ns.id, there.back(), 100 + n);
     }
-  describe(ns.id, key_in(0, 7), 200);  // its page is gone
+  describe(ns.id, key_in(0, 7), 200);  // its page no longer exists
   describe({4, 4}, key_in(1, 7), 201); // of a namespace that is not served
   store->put(store::description_record{ns.id, there[0], "damaged"});
   const auto feed = std::make_shared<events::feed>();

@@ -4,6 +4,7 @@ import http.client
 import json
 import random
 import threading
+import time
 
 
 class wrong_answer(Exception):
@@ -126,12 +127,16 @@ class HttpClients:
         pages = 5000
         ask("POST", "/hf3fs/stays/rank/0/initialize", {"num_pages": pages})
         while not self.over.wait(self.pace):
-            first = self.batches * 64
+            first, began = self.batches * 64, time.monotonic()
             keys = [f"stays {i}" for i in range(first, first + 64)]
             given = ask("POST", "/hf3fs/stays/keys/batch_allocate", {"rank": 0, "keys": [[x, ""] for x in keys]})
             good = [[key, page] for key, page in given["results"] if page >= 0]
             ask("POST", "/hf3fs/stays/keys/confirm_write",
                 {"rank": 0, "confirmations": good, "pages_to_release": []})
             there = ask("POST", "/hf3fs/stays/keys/batch_exists", {"keys": [key for key, _ in good]})["exists"]
-            expect("what was just confirmed exists", False in there, False)
+            missing = [key for (key, _), exists in zip(good, there) if not exists]
+            if missing:
+                seconds = time.monotonic() - began
+                raise wrong_answer(f"{len(missing)} of {len(good)} keys do not exist when they were just confirmed, in "
+                                   f"batch {self.batches}, after {seconds:.1f} s: {missing[:4]}")
             self.batches += 1

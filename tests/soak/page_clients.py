@@ -79,7 +79,7 @@ class PageClients:
             client.begin("work", dice.random(), prompts, PAGES, 10**6 if killed else dice.randint(10, 200), 1, True)
             until = time.monotonic() + dice.uniform(2, 25)
             while not (ended := client.answered()[0]) and not self.over.is_set():
-                # An engine whose node has gone ends soon.
+                # An engine whose node has ended does so soon.
                 if (killed and time.monotonic() > until) or tally.of(ERROR) > ERRORS:
                     break
                 client.link.poll(0.2)

@@ -32,7 +32,7 @@ std::uint64_t last_number(const std::vector<events::published_batch>& batches, c
 
 } // namespace
 
-TEST_CASE("events streams: streams of models that have gone are forgotten, but for the last ones", "[events]") {
+TEST_CASE("events streams: streams of models that were removed are forgotten, but for the last ones", "[events]") {
   one_hub x;
   for (std::size_t n = 0; n < 3 * streams::ended_most; ++n) {
     pass(x, name_of(n));
@@ -87,7 +87,7 @@ TEST_CASE("events streams: the end of a namespace in one shard is not that in ot
   CHECK(x.live.blocks.empty());
 }
 
-TEST_CASE("events streams: a stream that ended still says that its pages are gone", "[events]") {
+TEST_CASE("events streams: a stream that ended still says that its pages were removed", "[events]") {
   one_hub x;
   const auto ns = x.serve("gone");
   x.take(ns, complete(described(0, 1)));

@@ -140,7 +140,7 @@ public:
       return tl::unexpected<error>(described.error());
     if (described->keys + described->erased > 0)
       log::get("node")->info("events: {} keys of the index are published as engines described them; {} descriptions of "
-                             "keys that are gone were erased",
+                             "keys that no longer exist were erased",
                              described->keys, described->erased);
     restore_report sum;
     for (const auto& shard : shards_.shards) {
