@@ -40,7 +40,7 @@ public:
 
   template <class T>
   void numbers(packed<T>& out, std::size_t count) {
-    if (!take(count * sizeof(T)))
+    if (!take(count * sizeof(T)) || count == 0)
       return;
     out.items.resize(count);
     std::memcpy(out.items.data(), taken_.data(), count * sizeof(T));
