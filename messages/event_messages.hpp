@@ -3,8 +3,8 @@
 #include "base/digest.hpp"
 #include "messages/packed.hpp"
 
-#include <cstddef>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
