@@ -51,8 +51,8 @@ public:
   result<store::load_summary> load(store::load_visitor& visitor, unsigned threads) override {
     return behind.load(visitor, threads);
   }
-  result<std::uint64_t> load_descriptions(
-      const std::function<result<void>(std::span<const store::description_record>)>& take) override {
+  result<std::uint64_t>
+  load_descriptions(const std::function<result<void>(std::span<const store::description_record>)>& take) override {
     return behind.load_descriptions(take);
   }
   result<void> close() override { return {}; }
