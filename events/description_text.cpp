@@ -1,5 +1,7 @@
 #include "events/description_text.hpp"
 
+#include "messages/description_pages.hpp"
+
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -68,14 +70,6 @@ auto shape_of(const page_descriptions& x) {
   return std::tie(x.block_tokens, x.blocks_per_page, x.groups, x.lora);
 }
 
-/// Bytes of the extra keys of a page.
-std::string_view extra_of(const page_descriptions& x, std::size_t at) {
-  if (x.extra_ends.empty())
-    return {};
-  const std::size_t begin = at == 0 ? 0 : x.extra_ends[at - 1];
-  return std::string_view(x.extra).substr(begin, x.extra_ends[at] - begin);
-}
-
 } // namespace
 
 std::string description_text(const page_descriptions& x, std::size_t at) {
@@ -127,22 +121,6 @@ result<page_descriptions> description_of(std::string_view text) {
   if (!out.extra.empty())
     out.extra_ends.items.push_back(static_cast<std::uint32_t>(out.extra.size()));
   return out;
-}
-
-void append(page_descriptions& to, const page_descriptions& one) {
-  // Pages without extra keys have empty pieces where another page has some.
-  if (!one.extra_ends.empty() && to.extra_ends.empty())
-    to.extra_ends.items.assign(to.keys.size(), 0);
-  const bool ends = !one.extra_ends.empty() || !to.extra_ends.empty();
-  const auto add = [](auto& out, const auto& from) { out.items.insert(out.items.end(), from.begin(), from.end()); };
-  add(to.keys, one.keys);
-  add(to.hashes, one.hashes);
-  add(to.parents, one.parents);
-  add(to.has_parent, one.has_parent);
-  add(to.tokens, one.tokens);
-  to.extra += one.extra;
-  if (ends)
-    to.extra_ends.items.push_back(static_cast<std::uint32_t>(to.extra.size()));
 }
 
 bool same_shape(const page_descriptions& a, const page_descriptions& b) {

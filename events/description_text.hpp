@@ -18,9 +18,6 @@ std::string description_text(const page_descriptions& x, std::size_t at);
 /// The description of one page, without its key. Error: `corrupt` for bytes that are no description of this version.
 result<page_descriptions> description_of(std::string_view text);
 
-/// Appends the page of `one`, with its key, to pages of the same shape.
-void append(page_descriptions& to, const page_descriptions& one);
-
 /// Whether both have the same shape, so that pages of one may be appended to the other.
 bool same_shape(const page_descriptions& a, const page_descriptions& b);
 

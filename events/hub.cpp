@@ -1,6 +1,7 @@
 #include "events/hub.hpp"
 
 #include "events/batch_text.hpp"
+#include "messages/description_pages.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -82,10 +83,7 @@ page_record hub::record_of(const page_descriptions& x, std::size_t at, std::uint
   const auto tokens = std::size_t{blocks} * x.block_tokens;
   out.details.assign(reinterpret_cast<const char*>(&x.hashes.items[at * blocks]), (blocks - 1) * sizeof(std::uint64_t));
   out.details.append(reinterpret_cast<const char*>(&x.tokens.items[at * tokens]), tokens * sizeof(std::uint32_t));
-  if (!x.extra_ends.empty()) {
-    const auto begin = at == 0 ? 0 : x.extra_ends[at - 1];
-    out.details.append(x.extra, begin, x.extra_ends[at] - begin);
-  }
+  out.details.append(extra_of(x, at));
   return out;
 }
 
@@ -171,7 +169,7 @@ void hub::add(std::uint32_t number, page_event what, timestamp now, double wall)
 }
 
 void hub::seal(stream& of, timestamp now, double wall, bool cleared) {
-  ready_.push_back({of.topic, of.log.append(batch_text({wall, cleared, options_.form}, of.pending, book_))});
+  ready_.push_back({of.topic, of.log.append(batch_text({wall, cleared, of.form}, of.pending, book_))});
   of.pending.clear();
   of.last_batch = now;
   add_to(options_.counts->batches);

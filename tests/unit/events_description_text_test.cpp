@@ -1,6 +1,7 @@
 #include "events/description_rules.hpp"
 #include "events/description_text.hpp"
 #include "lmcache/protocol/msgpack_writer.hpp"
+#include "messages/description_pages.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/events_support.hpp"
 
@@ -44,7 +45,7 @@ TEST_CASE("events description text: descriptions in the index are read as they w
       if (i == 0)
         again = std::move(*one);
       else
-        events::append(again, *one);
+        append_page(again, *one, 0);
     }
     CHECK(again == all);
   }
@@ -61,7 +62,7 @@ TEST_CASE("events description text: extra keys of some pages stay with their pag
     if (joined.keys.empty())
       joined = std::move(one);
     else
-      events::append(joined, one);
+      append_page(joined, one, 0);
   }
   REQUIRE_FALSE(events::fault_of(joined));
   for (std::size_t at = 0; at < order.size(); ++at)

@@ -1,18 +1,12 @@
 #include "actors/client/transfer/description_parts.hpp"
 
+#include "messages/description_pages.hpp"
+
 #include <algorithm>
-#include <span>
 
 namespace troupe::transfer {
 
 namespace {
-
-/// Appends the `count` elements of element `at`.
-template <class T>
-void append(packed<T>& to, const packed<T>& from, std::size_t at, std::size_t count = 1) {
-  const auto part = std::span(from.items).subspan(at * count, count);
-  to.items.insert(to.items.end(), part.begin(), part.end());
-}
 
 bool fits(const page_descriptions& x) {
   const auto pages = x.keys.size();
@@ -50,17 +44,7 @@ std::vector<description_part> parts_by_shard(const page_descriptions& x, std::ui
       at = out.size();
       out.push_back({shard, {x.block_tokens, x.blocks_per_page, x.groups, x.lora}});
     }
-    auto& part = out[at].pages;
-    append(part.keys, x.keys, i);
-    append(part.hashes, x.hashes, i, x.blocks_per_page);
-    append(part.parents, x.parents, i);
-    append(part.has_parent, x.has_parent, i);
-    append(part.tokens, x.tokens, i, tokens);
-    if (x.extra_ends.empty())
-      continue;
-    const auto begin = i == 0 ? 0 : x.extra_ends[i - 1];
-    part.extra.append(x.extra, begin, x.extra_ends[i] - begin);
-    part.extra_ends.items.push_back(static_cast<std::uint32_t>(part.extra.size()));
+    append_page(out[at].pages, x, i);
   }
   return out;
 }

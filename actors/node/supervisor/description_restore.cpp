@@ -3,6 +3,7 @@
 #include "actors/node/supervisor/blocking_calls.hpp"
 #include "events/description_rules.hpp"
 #include "events/description_text.hpp"
+#include "messages/description_pages.hpp"
 
 #include <chrono>
 #include <future>
@@ -50,7 +51,7 @@ public:
       if (part.next.pages.keys.empty())
         part.next.pages = std::move(*one);
       else
-        events::append(part.next.pages, *one);
+        append_page(part.next.pages, *one, 0);
     }
     return changes_.bytes() < change_bytes_most ? result<void>{} : commit_and_wait(store_, std::exchange(changes_, {}));
   }
