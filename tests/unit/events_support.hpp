@@ -34,6 +34,20 @@ inline page_descriptions described(std::uint64_t first, std::uint64_t count, std
   return x;
 }
 
+/// Of keys of a registry, one chain: the page of each has one block of two tokens.
+inline page_descriptions describe_keys(const std::vector<key_digest>& keys) {
+  page_descriptions x;
+  x.block_tokens = 2;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    x.keys.items.push_back(keys[i]);
+    x.hashes.items.push_back(i + 1);
+    x.parents.items.push_back(i);
+    x.has_parent.items.push_back(i > 0 ? 1 : 0);
+    x.tokens.items.insert(x.tokens.items.end(), 2, static_cast<std::uint32_t>(i));
+  }
+  return x;
+}
+
 /// Everything in `x` is complete.
 inline events::pages_described complete(page_descriptions x, bool in_memory = true) {
   events::pages_described out;

@@ -1,6 +1,7 @@
 #include "actors/node/registry/registry_records.hpp"
 #include "events/description_text.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/events_support.hpp"
 #include "tests/unit/record_store.hpp"
 #include "tests/unit/registry_support.hpp"
 
@@ -10,19 +11,6 @@ using namespace troupe;
 using namespace troupe::test;
 
 namespace {
-
-page_descriptions describe_keys(const keys_t& keys) {
-  page_descriptions x;
-  x.block_tokens = 2;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    x.keys.items.push_back(keys[i]);
-    x.hashes.items.push_back(i + 1);
-    x.parents.items.push_back(i);
-    x.has_parent.items.push_back(i > 0 ? 1 : 0);
-    x.tokens.items.insert(x.tokens.items.end(), 2, static_cast<std::uint32_t>(i));
-  }
-  return x;
-}
 
 /// A registry whose changes are stored, and the store.
 struct stored_registry : one_registry {

@@ -8,19 +8,6 @@ namespace troupe::test {
 
 namespace {
 
-page_descriptions describe_keys(const keys_t& keys) {
-  page_descriptions x;
-  x.block_tokens = 2;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    x.keys.items.push_back(keys[i]);
-    x.hashes.items.push_back(i + 1);
-    x.parents.items.push_back(i);
-    x.has_parent.items.push_back(i > 0 ? 1 : 0);
-    x.tokens.items.insert(x.tokens.items.end(), 2, static_cast<std::uint32_t>(i));
-  }
-  return x;
-}
-
 /// A registry that reports what is to be published, and the reports.
 struct publishing_registry : one_registry {
   explicit publishing_registry(std::uint32_t world_size = 1, registry_options how = {})
