@@ -281,6 +281,7 @@ def found_at(one, lengths, repeat):
 
 def times_with_a_peer(one, lengths, repeat, memory, options, encrypt):
     from experiments import require
+    from node import total
 
     first, second = nodes_of_a_cluster(one, memory, encrypt)
     one.start(lambda e: saved_at(e, lengths, repeat), one.connector(first), **options).result()
@@ -289,7 +290,7 @@ def times_with_a_peer(one, lengths, repeat, memory, options, encrypt):
     time.sleep(3)  # several hellos, and an attachment
     run.say("go on")
     print_times("cluster, " + ("encrypted" if encrypt else "in the clear"), run.result())
-    moved = sum(value for name, value in second.samples().items() if name.startswith("troupe_peer_pages_total"))
+    moved = total(second.samples(), "troupe_peer_pages_total")
     require(moved > 0, "no page came from the other node")
     print(f"  {moved:.0f} pages moved", flush=True)
 

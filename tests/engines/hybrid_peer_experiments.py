@@ -9,6 +9,7 @@ import engines
 from experiments import PROMPT, PROMPTS, require, require_equal, usual
 from hybrid_experiments import (baseline, namespace, of_each_kind, play, play_spoilt, require_all_found,
                                 require_hits, require_none_equal)
+from node import total
 
 PATIENCE_SECONDS = 120
 # Fewer prompts of other tokens, whose pages make the namespaces of a node.
@@ -47,7 +48,7 @@ def wait_for_sessions(this, made):
 
 
 def fetched_pages(made):
-    return int(sum(value for name, value in made.samples().items() if name.startswith("troupe_peer_pages_total")))
+    return int(total(made.samples(), "troupe_peer_pages_total"))
 
 
 @of_each_kind("two hosts: an engine at one finds what an engine at the other has saved, and without it nothing")

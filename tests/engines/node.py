@@ -18,6 +18,13 @@ MAGIC = b"TRPPAGE1"
 PAGE_HEADER = 4096
 
 
+def total(samples, name):
+    """The sum of a metric over its labels. `name` may end with a label, as 'troupe_memory_frames{state="dirty"'."""
+    metric, _, label = name.partition("{")
+    return sum(value for each, value in samples.items()
+               if each.partition("{")[0] == metric and label in each.partition("{")[2])
+
+
 class node:
     """A node that is not started yet. After a restart it has the same address and its stored data."""
 

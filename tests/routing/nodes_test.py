@@ -53,7 +53,7 @@ class Host:
         self.engine = None
 
     def fetched(self):
-        return sum(value for name, value in self.node.samples().items() if name.startswith("troupe_peer_pages_total"))
+        return engines_node.total(self.node.samples(), "troupe_peer_pages_total")
 
     def require_known(self, test, blocks):
         """Waits until the subscriber knows what the node has of these blocks: moves between tiers come with time."""

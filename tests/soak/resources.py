@@ -4,6 +4,8 @@ import os
 import pathlib
 import statistics
 
+from node import total
+
 KIB, MIB = 1024, 1024 * 1024
 
 # Name, what is divided by, how it is called. The bound on growth of each is an option of the soak.
@@ -13,13 +15,6 @@ RESOURCES = (("rss", MIB, "MiB of private memory"), ("disk", MIB, "MiB of disk")
 HELD = ("troupe_disconnected_clients", "troupe_leases", "troupe_reservations",
         "troupe_withheld_slots", "troupe_transfers_in_flight", "troupe_memory_pinned_frames",
         'troupe_memory_frames{state="orphaned"')
-
-
-def total(samples, name):
-    """The sum of a metric over its labels. `name` may end with a label, as 'troupe_memory_frames{state="dirty"'."""
-    metric, _, label = name.partition("{")
-    return sum(value for each, value in samples.items()
-               if each.partition("{")[0] == metric and label in each.partition("{")[2])
 
 
 def used(process, directory, samples):

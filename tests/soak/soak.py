@@ -28,7 +28,7 @@ import node as engines_node  # noqa: E402
 from free_ports import free_ports  # noqa: E402
 from http_clients import HttpClients  # noqa: E402
 from page_clients import PageClients  # noqa: E402
-from resources import MIB, RESOURCES, growth, still_held, total, used  # noqa: E402
+from resources import MIB, RESOURCES, growth, still_held, used  # noqa: E402
 from troupe import _library  # noqa: E402
 
 # Leases of clients that were killed run out in less, on a busy machine too.
@@ -68,7 +68,7 @@ class Watch:
     def read(self, passed, pages, over_http):
         samples = self.watched.samples()
         now = used(self.watched.process, self.watched.directory / "data", samples)
-        self.fetched = max(self.fetched, total(samples, "troupe_peer_pages_total"))
+        self.fetched = max(self.fetched, engines_node.total(samples, "troupe_peer_pages_total"))
         if passed >= self.warm_up:
             self.readings.append(now)
         if int(passed // 15) != self.printed:
