@@ -7,6 +7,7 @@
 #include "actors/node/eviction/s3_fifo_policy.hpp"
 #include "tests/catch.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <random>
@@ -63,6 +64,11 @@ public:
     policy_->announced(fresh, how);
     policy_->inserted(fresh);
     return found.size();
+  }
+
+  /// How many of these keys are present. Not a use.
+  std::size_t has(const std::vector<std::uint64_t>& chain) const {
+    return static_cast<std::size_t>(std::ranges::count_if(chain, [&](auto key) { return places_.contains(key); }));
   }
 
   const eviction_policy& policy() const { return *policy_; }
@@ -247,6 +253,34 @@ TEST_CASE("reuse policy: conversations are kept among prompts that do not return
   // 60 conversations of 10 keys fit; between two requests of one, 4,800 other keys come in.
   CHECK(hits[make_lru_policy] < 5000);
   CHECK(hits[make_reuse_policy] > 12'000);
+}
+
+TEST_CASE("reuse policy: keys are not evicted as soon as they are inserted, whatever they are worth", "[registry]") {
+  // Prompts of 40 keys never return, and conversations do after 4,800 other keys: so the newest keys are worth least.
+  constexpr std::size_t capacity = 4000;
+  small_cache cache(make_reuse_policy, capacity);
+  std::uint64_t next = 1000;
+  std::uint64_t talk = 0;
+  std::size_t lost = 0;
+  for (int step = 0; step < 4000; ++step) {
+    if (step % 10 == 0)
+      cache.use(chain_of(++talk % 13, 10));
+    const auto before = next;
+    cache.use(chain_of(++next, 40));
+    // A client asks for what it has saved before others have saved much.
+    for (auto i = before; i <= next && i > 1000; ++i)
+      lost += 40 - cache.has(chain_of(i, 40));
+  }
+  CHECK(lost == 0);
+}
+
+TEST_CASE("reuse policy: where all keys are new, the oldest of them are evicted", "[registry]") {
+  small_cache cache(make_reuse_policy, 20);
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    cache.use({i});
+    CHECK(cache.has({i}) == 1);
+  }
+  CHECK(cache.policy().size() == 20);
 }
 
 TEST_CASE("reuse policy: a policy takes 8 bytes for an entry and 2 for a ghost", "[registry]") {

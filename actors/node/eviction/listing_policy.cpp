@@ -105,9 +105,9 @@ std::size_t listing_policy::take_oldest(position list, std::span<entry_index> ou
   return n;
 }
 
-std::size_t listing_policy::take_youngest(position list, std::span<entry_index> out) const {
+std::size_t listing_policy::take_older(position than, std::span<entry_index> out) const {
   std::size_t n = 0;
-  for (auto at = lists_.youngest(list); at != list && lists_.is_entry(at) && n < out.size(); at = lists_.older(at))
+  for (auto at = lists_.older(than); lists_.is_entry(at) && n < out.size(); at = lists_.older(at))
     out[n++] = lists_.entry_at(at);
   return n;
 }

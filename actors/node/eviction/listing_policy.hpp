@@ -53,9 +53,10 @@ protected:
   /// `propose` for the policy's own lists; 0 if they are empty.
   virtual std::size_t next(std::span<entry_index> out) = 0;
 
-  /// Writes entries from one end of a list until `out` is full, or up to a mark.
+  /// Writes entries from the old end of a list on, or those older than a node, the youngest first, until `out` is full,
+  /// or up to a mark. The youngest entry of a list is older than the list itself.
   std::size_t take_oldest(position list, std::span<entry_index> out) const;
-  std::size_t take_youngest(position list, std::span<entry_index> out) const;
+  std::size_t take_older(position than, std::span<entry_index> out) const;
 
   entry_lists lists_;
   std::uint64_t size_ = 0;

@@ -10,6 +10,10 @@ namespace {
 /// Least number of inserted keys between two calls of `learn`.
 constexpr std::uint64_t least_between = 1024;
 
+/// How many keys are inserted while an entry rests: this many, or a part of all entries.
+constexpr std::uint64_t least_rest = 32;
+constexpr std::uint64_t rested_part = 64;
+
 } // namespace
 
 reuse_policy::reuse_policy(key_hash hash)
@@ -171,26 +175,55 @@ void reuse_policy::trim(position list) {
   }
 }
 
-std::size_t reuse_policy::next(std::span<entry_index> out) {
+std::optional<reuse_policy::list_end> reuse_policy::old_end(position list, std::uint64_t rest) const {
+  const auto& x = times_[list];
+  // Entries up to the first mark were placed before its time.
+  if (now_ - (x.count > 0 ? x.marks[0].time : x.youngest) < rest)
+    return std::nullopt;
+  return list_end{std::nullopt, x.oldest};
+}
+
+std::optional<reuse_policy::list_end> reuse_policy::young_end(position list, std::uint64_t rest) const {
+  const auto& x = times_[list];
+  if (now_ - x.youngest >= rest)
+    return list_end{list, x.youngest};
+  for (auto i = x.count; i-- > 0;) {
+    const auto& mark = x.marks[i];
+    // Where all entries between two marks have left, they are neighbours.
+    if (now_ - mark.time >= rest && lists_.is_entry(lists_.older(mark.at)))
+      return list_end{mark.at, mark.time};
+  }
+  return std::nullopt;
+}
+
+std::size_t reuse_policy::next_rested(std::span<entry_index> out, std::uint64_t rest) const {
   position chosen = classes;
-  bool young = false;
+  list_end from;
   float least = 0;
   for (position list = 0; list < classes; ++list) {
-    trim(list);
     if (lists_.empty(list))
       continue;
-    const auto& x = times_[list];
-    const auto old_end = statistics_.worth(list, now_ - x.oldest);
-    const auto young_end = statistics_.worth(list, now_ - x.youngest);
-    if (chosen == classes || std::min(old_end, young_end) < least) {
-      chosen = list;
-      young = young_end < old_end;
-      least = std::min(old_end, young_end);
+    for (const auto& end : {old_end(list, rest), young_end(list, rest)}) {
+      if (!end)
+        continue;
+      const auto worth = statistics_.worth(list, now_ - end->time);
+      if (chosen == classes || worth < least) {
+        chosen = list;
+        from = *end;
+        least = worth;
+      }
     }
   }
   if (chosen == classes)
     return 0;
-  return young ? take_youngest(chosen, out) : take_oldest(chosen, out);
+  return from.older_than ? take_older(*from.older_than, out) : take_oldest(chosen, out);
+}
+
+std::size_t reuse_policy::next(std::span<entry_index> out) {
+  for (position list = 0; list < classes; ++list)
+    trim(list);
+  const auto found = next_rested(out, std::max(least_rest, size_ / rested_part));
+  return found > 0 ? found : next_rested(out, 0);
 }
 
 std::unique_ptr<eviction_policy> make_reuse_policy(key_hash hash) {

@@ -4,9 +4,11 @@
 #include "actors/node/eviction/listing_policy.hpp"
 #include "actors/node/eviction/reuse_statistics.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace troupe {
 
@@ -21,6 +23,10 @@ namespace troupe {
 /// a model does not send the next request at once. So the entry of least worth is at one of the two ends of its list.
 /// Where it is the young end, a few entries are kept until their time comes, instead of all of them until shortly
 /// before it. Each eviction compares the ends of all lists.
+///
+/// An entry rests at first: until some more keys were inserted, it is proposed only when there is no other. Otherwise a
+/// key that is worth little could be evicted by the save that follows its own, or by the eviction that its own save has
+/// begun, before its client asks for it.
 ///
 /// In a cluster a key is followed on the node where it is used: a node that fetches the key follows it from then on; a
 /// node that has or had it counts a use and stops following it. A fetched key is not a new one, so it does not advance
@@ -74,6 +80,18 @@ private:
   void use(position first, position last, const entry_use& how) override;
   void forget(position at, leave_reason why) override;
   std::size_t next(std::span<entry_index> out) override;
+
+  /// Where entries are taken from a list: its old end, or those that are older than a node.
+  struct list_end {
+    std::optional<position> older_than;
+    /// About when the first of them was placed.
+    std::uint64_t time = 0;
+  };
+  /// The ends of a list that is not empty, of entries that were placed at least `rest` insertions ago.
+  std::optional<list_end> old_end(position list, std::uint64_t rest) const;
+  std::optional<list_end> young_end(position list, std::uint64_t rest) const;
+  /// `next` of entries that have rested.
+  std::size_t next_rested(std::span<entry_index> out, std::uint64_t rest) const;
 
   /// Called before an entry is placed at the young end.
   void mark_time(position list);
