@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t pool_keys_max = std::size_t{1} << 20U;
 constexpr std::uint32_t pool_key_bytes_max = 64;
 constexpr std::uint32_t copy_threads_max = 256;
+constexpr std::uint32_t devices_max = 1024;
 
 } // namespace
 
@@ -127,8 +128,11 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
     if (said->copy_threads > copy_threads_max)
       return fail(errc::invalid_argument, "options.copy_threads is " + std::to_string(said->copy_threads) +
                                               "; at most " + std::to_string(copy_threads_max) + " are allowed");
-    if (said->reserved != 0)
-      return fail(errc::invalid_argument, "options.reserved must be 0");
+    if (said->device > devices_max)
+      return fail(errc::invalid_argument, "options.device is " + std::to_string(said->device) + "; at most " +
+                                              std::to_string(devices_max) + " is allowed");
+    if (said->device > 0)
+      how.gpu = static_cast<int>(said->device - 1);
     how.copy_threads = said->copy_threads;
     // A caller that was built before there were these threads is served as it was.
     if (options->size < offsetof(troupe_pages_options, copy_threads) + sizeof options->copy_threads) {
@@ -184,6 +188,22 @@ std::int32_t troupe_pages_exist(troupe_pages* pages, const std::uint8_t* keys, s
     if (!limit)
       return tl::unexpected(limit.error());
     *found = x.pool->exist(*digests, *limit);
+    return {};
+  });
+}
+
+std::int32_t troupe_pages_exist_each(troupe_pages* pages, const std::uint8_t* keys, std::size_t count,
+                                     double limit_seconds, std::uint8_t* found, troupe_error* error) {
+  return with_pool(pages, error, [&](troupe_pages& x) -> result<void> {
+    if (found == nullptr && count > 0)
+      return fail(errc::invalid_argument, "found is NULL");
+    const auto digests = x.keys_of(keys, count);
+    if (!digests)
+      return tl::unexpected(digests.error());
+    const auto limit = capi::seconds_of(limit_seconds, duration::zero(), "limit_seconds");
+    if (!limit)
+      return tl::unexpected(limit.error());
+    std::ranges::copy(x.pool->exist_each(*digests, *limit), found);
     return {};
   });
 }

@@ -41,7 +41,7 @@ extern "C" {
 
 /** Raised with each new function or member. While the library's soname, libtroupe.so.1, is the same, nothing in this
  * file is removed or changes its meaning. */
-#define TROUPE_INTERFACE_VERSION 7
+#define TROUPE_INTERFACE_VERSION 8
 
 /** The interface version of the loaded library. May be called at any time. */
 TROUPE_API uint32_t troupe_interface_version(void);
@@ -741,9 +741,9 @@ TROUPE_API int32_t troupe_worker_stats(troupe_worker* worker, troupe_bytes* out,
  * later call except destroying is TROUPE_SHUTTING_DOWN. */
 TROUPE_API int32_t troupe_worker_shutdown(troupe_worker* worker, troupe_error* error);
 
-/* -------------------------------------------------------------------------------------------- pages of host memory */
+/* -------------------------------------------------------------------------------------------------- pages of a pool */
 
-/** Pages by key, for an engine that has a pool of them in host memory. Any number of threads at once. */
+/** Pages by key, for an engine that has a pool of them and requests pages itself. Any number of threads at once. */
 typedef struct troupe_pages troupe_pages;
 
 typedef struct troupe_pages_options {
@@ -761,7 +761,10 @@ typedef struct troupe_pages_options {
    * most 8. For callers built before version 4, whose struct ends here: one, and blocks that are not read keep their
    * content. */
   uint32_t copy_threads;
-  uint32_t reserved;
+  /** Where the pool is: 0 in host memory; n in the memory of NVIDIA GPU n - 1, whose pages then move as those of a
+   * worker do. Their copies wait for no stream: call when what writes or reads the blocks has ended. Since version 8.
+   */
+  uint32_t device;
 } troupe_pages_options;
 
 /** The pool that pages are read from and written to. `layers` as for a worker: a page is one block of it, and
@@ -782,6 +785,11 @@ TROUPE_API int32_t troupe_pages_attached(troupe_pages* pages, troupe_error* erro
  * unreachable node means 0 keys and is no error. */
 TROUPE_API int32_t troupe_pages_exist(troupe_pages* pages, const uint8_t* keys, size_t count, double limit_seconds,
                                       size_t* found, troupe_error* error);
+
+/** For each key whether it is complete, also behind missing ones: found[i] is 1 or 0. Waits and leases as
+ * `troupe_pages_exist`, but looks at this node only, and does not count as a use of what it finds. Since version 8. */
+TROUPE_API int32_t troupe_pages_exist_each(troupe_pages* pages, const uint8_t* keys, size_t count, double limit_seconds,
+                                           uint8_t* found, troupe_error* error);
 
 /** Reads the page of key i into block blocks[i] of the pool. `results[i]` (count elements, or NULL) is a troupe_code;
  * *done is the number of pages that were read. A block whose result is not TROUPE_OK may have any content. Reads that

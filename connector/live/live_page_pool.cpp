@@ -86,27 +86,32 @@ public:
     std::size_t found = 0;
     while (found < keys.size()) {
       const auto count = std::min<std::size_t>(keys.size() - found, batch_keys_);
-      lookup_task work;
-      work.keys.items.assign(keys.begin() + static_cast<std::ptrdiff_t>(found),
-                             keys.begin() + static_cast<std::ptrdiff_t>(found + count));
-      work.lease_for = std::min(options_.lease, lease_max_);
-      // A late answer is ignored, and its lease expires by itself.
-      auto promise = std::make_shared<std::promise<result<lookup_result>>>();
-      auto answer = promise->get_future();
-      ask<lookup_result>(
-          system_, client_->lookup(), [promise](result<lookup_result> x) { promise->set_value(std::move(x)); },
-          std::move(work));
-      if (answer.wait_until(until) != std::future_status::ready)
-        break;
-      const auto said = answer.get();
+      const auto said = look_up(keys.subspan(found, count), false, until);
       if (!said || said->matched == 0)
         break;
-      keep(said->lease);
       found += std::min<std::size_t>(said->matched, count);
       if (said->matched < count)
         break;
     }
     return found;
+  }
+
+  std::vector<std::uint8_t> exist_each(std::span<const key_digest> keys, duration limit) override {
+    std::vector<std::uint8_t> out(keys.size());
+    const std::shared_lock use(in_use_);
+    if (!at_work())
+      return out;
+    const auto until = later(steady_clock::now(), limit);
+    for (std::size_t first = 0; first < keys.size();) {
+      const auto asked = keys.subspan(first, std::min<std::size_t>(keys.size() - first, batch_keys_));
+      const auto said = look_up(asked, true, until);
+      if (!said || said->found.items.empty())
+        break;
+      const auto count = std::min(said->found.items.size(), keys.size() - first);
+      std::copy_n(said->found.items.begin(), count, out.begin() + static_cast<std::ptrdiff_t>(first));
+      first += count;
+    }
+    return out;
   }
 
   result<std::vector<errc>> get(std::span<const key_digest> keys, std::span<const block_id> blocks,
@@ -146,16 +151,12 @@ private:
       return tl::unexpected(node.error());
     if (auto fits = check(node->ns); !fits)
       return fits;
-    const auto threads = options_.copy_threads > 0 ? options_.copy_threads : copy_threads_default();
-    auto mover = make_host_page_mover(
-        cache_, {.verify_while_copying = !options_.keeps_unread_blocks, .calls_at_once = threads, .populate = true});
-    if (!mover)
-      return tl::unexpected(mover.error());
-    node_client::rank_memory memory;
-    memory.rank = options_.rank;
-    memory.mover = std::move(*mover);
-    memory.batches_in_window = std::max(memory.batches_in_window, 2 * threads); // one is ready when a copy ends
-    if (auto added = client->add_rank(std::move(memory)); !added)
+    auto memory =
+        options_.gpu ? node_client::rank_memory::of(options_.rank, cache_, options_.gpu, node_.client.transfer.encoding)
+                     : host_memory();
+    if (!memory)
+      return tl::unexpected(memory.error());
+    if (auto added = client->add_rank(std::move(*memory)); !added)
       return added;
     if (auto bound = client->bind(limit); !bound)
       return bound;
@@ -167,6 +168,19 @@ private:
     return {};
   }
 
+  result<node_client::rank_memory> host_memory() const {
+    const auto threads = options_.copy_threads > 0 ? options_.copy_threads : copy_threads_default();
+    auto mover = make_host_page_mover(
+        cache_, {.verify_while_copying = !options_.keeps_unread_blocks, .calls_at_once = threads, .populate = true});
+    if (!mover)
+      return tl::unexpected(mover.error());
+    node_client::rank_memory out;
+    out.rank = options_.rank;
+    out.mover = std::move(*mover);
+    out.batches_in_window = std::max(out.batches_in_window, 2 * threads); // one is ready when a copy ends
+    return out;
+  }
+
   result<void> check(const namespace_spec& ns) const {
     if (ns.geometry != cache_.geometry)
       return fail(errc::identity_mismatch, "pages of namespace '" + ns.name + "' have another shape than the pool's");
@@ -174,6 +188,28 @@ private:
       return fail(errc::out_of_range, "rank " + std::to_string(options_.rank) + " of namespace '" + ns.name +
                                           "' with " + std::to_string(ns.world_size));
     return {};
+  }
+
+  /// Empty where there is no answer in time.
+  std::optional<lookup_result> look_up(std::span<const key_digest> keys, bool each, steady_clock::time_point until) {
+    lookup_task work;
+    work.keys.items.assign(keys.begin(), keys.end());
+    work.lease_for = std::min(options_.lease, lease_max_);
+    work.each = each;
+    // A late answer is ignored, and its lease expires by itself.
+    auto promise = std::make_shared<std::promise<result<lookup_result>>>();
+    auto answer = promise->get_future();
+    ask<lookup_result>(
+        system_, client_->lookup(), [promise](result<lookup_result> x) { promise->set_value(std::move(x)); },
+        std::move(work));
+    if (answer.wait_until(until) != std::future_status::ready)
+      return std::nullopt;
+    auto said = answer.get();
+    if (!said)
+      return std::nullopt;
+    if (said->matched > 0)
+      keep(said->lease);
+    return std::move(*said);
   }
 
   void keep(const ticket& lease) {

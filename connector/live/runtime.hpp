@@ -107,6 +107,8 @@ struct pool_options {
   /// Whether a block whose page cannot be read keeps its content: pages are verified before they are copied, which
   /// takes longer.
   bool keeps_unread_blocks = false;
+  /// The GPU whose memory the pool is in; empty: host memory.
+  std::optional<int> gpu{};
 };
 
 /// The threads and connections of connector halves. One per process is enough for any number of halves; it must outlive
@@ -143,7 +145,7 @@ public:
                                                                 const grouped_layout& layout, std::uint32_t worker,
                                                                 std::optional<int> gpu = {});
 
-  /// Pages of host memory by key; `cache` is the pool, whose pages are blocks. The memory stays the caller's, and must
+  /// Pages of a pool by key; `cache` is the pool, whose pages are blocks. The memory stays the caller's, and must
   /// outlive the object. Errors: as of the halves.
   result<std::unique_ptr<page_pool>> make_page_pool(const pool_options& options, const kv_cache_view& cache,
                                                     const std::optional<namespace_spec>& ns = {});

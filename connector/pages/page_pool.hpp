@@ -14,8 +14,8 @@
 
 namespace troupe::connector {
 
-/// Pages by key, for an engine that has a pool of them in host memory and requests them itself, as SGLang does. Calls
-/// wait for their answer, for a bounded time. Any number of threads at once.
+/// Pages by key, for an engine that has a pool of them, in host memory or on a GPU, and requests them itself, as SGLang
+/// does. Calls wait for their answer, for a bounded time. Any number of threads at once.
 class page_pool {
 public:
   page_pool() = default;
@@ -30,6 +30,10 @@ public:
   /// The number of leading keys that are complete, with the pages of all ranks; they stay for the time of a lease. 0
   /// where the node does not answer within the limit.
   virtual std::size_t exist(std::span<const key_digest> keys, duration limit) = 0;
+
+  /// For each key whether it is complete, also behind missing ones, as 1 or 0. Those that are found stay for the time
+  /// of a lease, and do not count as used. On this node alone.
+  virtual std::vector<std::uint8_t> exist_each(std::span<const key_digest> keys, duration limit) = 0;
 
   /// Reads the page of each key into a block of the pool. Returns for each key ok, or why the page was not read; then
   /// the block may have any content, as pages are verified while they are copied.

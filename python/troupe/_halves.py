@@ -300,7 +300,7 @@ class Worker(Handle):
 
 
 class Pages(Handle):
-    """Pages of host memory by key."""
+    """Pages of a pool by key."""
 
     destroyer = "troupe_pages_destroy"
 
@@ -319,6 +319,12 @@ class Pages(Handle):
         found = ctypes.c_size_t()
         call("troupe_pages_exist", self.handle, keys, count, limit_seconds, ctypes.byref(found))
         return found.value
+
+    def exist_each(self, keys, count, limit_seconds):
+        """For each key whether it exists."""
+        found = ctypes.create_string_buffer(max(count, 1))
+        call("troupe_pages_exist_each", self.handle, keys, count, limit_seconds, found)
+        return [each != 0 for each in found.raw[:count]]
 
     def get(self, keys, blocks, limit_seconds):
         """A code for each page: 0 if it was read."""

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 # The version that this package needs: an older library is refused.
-INTERFACE_VERSION = 7
+INTERFACE_VERSION = 8
 
 KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
 DISK_HITS_ALWAYS, DISK_HITS_WHEN_FASTER, DISK_HITS_NEVER = 0, 1, 2
@@ -150,7 +150,7 @@ class Descriptions(Sized):
 
 class PagesOptions(Sized):
     _fields_ = [("size", c_uint32), ("rank", c_uint32), ("key_bytes", c_uint32), ("batch_pages", c_uint32),
-                ("lease_seconds", c_double), ("copy_threads", c_uint32), ("reserved", c_uint32)]
+                ("lease_seconds", c_double), ("copy_threads", c_uint32), ("device", c_uint32)]
 
 
 HANDLE = c_void_p
@@ -200,6 +200,7 @@ CALLS = {
                             POINTER(HANDLE)],
     "troupe_pages_attached": [HANDLE],
     "troupe_pages_exist": [HANDLE, c_char_p, c_size_t, c_double, POINTER(c_size_t)],
+    "troupe_pages_exist_each": [HANDLE, c_char_p, c_size_t, c_double, c_void_p],
     "troupe_pages_get": [HANDLE, c_char_p, c_void_p, c_size_t, c_double, c_void_p, POINTER(c_size_t)],
     "troupe_pages_put": [HANDLE, c_char_p, c_void_p, c_size_t, c_double, c_void_p, POINTER(c_size_t)],
     "troupe_pages_wants_descriptions": [HANDLE, POINTER(c_uint32)],

@@ -380,9 +380,9 @@ TEST_CASE("capi misuse: pools report invalid arguments", "[capi]") {
   troupe_pages_destroy(pages);
   options.size = size;
   options.copy_threads = 3;
-  options.reserved = 1;
+  options.device = 1025;
   check_refused(create(), TROUPE_INVALID_ARGUMENT);
-  options.reserved = 0;
+  options.device = 0;
   options.rank = 1;
   check_refused(create(), TROUPE_OUT_OF_RANGE);
   options.rank = 0;
@@ -397,6 +397,16 @@ TEST_CASE("capi misuse: pools report invalid arguments", "[capi]") {
   const auto exist = [&](const std::uint8_t* from, std::size_t count, double limit) {
     return said_by(troupe_pages_exist, pages, from, count, limit, &found);
   };
+  std::uint8_t each[2] = {7, 7};
+  check_refused(said_by(troupe_pages_exist_each, pages, keys.data(), std::size_t{1}, 1.0, nullptr),
+                TROUPE_INVALID_ARGUMENT);
+  check_refused(said_by(troupe_pages_exist_each, pages, nullptr, std::size_t{1}, 1.0, &each[0]),
+                TROUPE_INVALID_ARGUMENT);
+  check_refused(said_by(troupe_pages_exist_each, pages, keys.data(), std::size_t{1}, -1.0, &each[0]),
+                TROUPE_INVALID_ARGUMENT);
+  CHECK(each[0] == 7);
+  CHECK(said_by(troupe_pages_exist_each, pages, keys.data(), std::size_t{2}, 1.0, &each[0]).code == TROUPE_OK);
+  CHECK((each[0] == 0 && each[1] == 0)); // without a node
   check_refused(exist(nullptr, 1, 1), TROUPE_INVALID_ARGUMENT);
   check_refused(exist(keys.data(), std::numeric_limits<std::size_t>::max(), 1), TROUPE_LIMIT_EXCEEDED);
   check_refused(exist(keys.data(), 1, -1), TROUPE_INVALID_ARGUMENT);

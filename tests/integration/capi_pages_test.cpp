@@ -99,6 +99,13 @@ public:
     return found;
   }
 
+  std::vector<std::uint8_t> exist_each(unsigned first, std::size_t count) {
+    std::vector<std::uint8_t> found(count);
+    const auto all = keys(first, count);
+    call(troupe_pages_exist_each, get(), all.data(), count, 20.0, found.data());
+    return found;
+  }
+
   struct moved {
     std::size_t done = 0;
     std::vector<std::int32_t> results;
@@ -169,6 +176,11 @@ TEST_CASE("capi pages: pages of host memory are loaded by their keys", "[capi]")
   call(troupe_metric_descriptions, &described);
   for (const auto& x : nlohmann::json::parse(described.data, described.data + described.length))
     CHECK(json.contains(x.at("member").get<std::string>()));
+  // Also behind missing ones, and none where a key is of none.
+  CHECK(pool.put(40, {0}).done == 1);
+  CHECK(pool.exist_each(5, 4) == std::vector<std::uint8_t>{1, 1, 1, 0});
+  CHECK(pool.exist_each(38, 4) == std::vector<std::uint8_t>{0, 0, 1, 0});
+  CHECK(pool.exist_each(38, 0).empty());
   // In another pool, by another connection.
   test_pool other(connect_to(node.address()).get(), how);
   CHECK(other.read(1, {9}).done == 1);
