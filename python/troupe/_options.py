@@ -16,6 +16,7 @@ KEYS = {
     "page_tokens": (int, 0),
     "threads": (int, 0),
     "copy_threads": (int, 0),
+    "layer_parts": (int, 0),
     "node_events": (("auto", "on", "off"), "auto"),
     "traces": (str, "off"),
     "traces_ratio": (float, 1.0),

@@ -203,7 +203,8 @@ class TroupeStorage(HiCacheStorage):
     def __init__(self, storage_config, kwargs=None):
         self.config, self.pools, self.moved = storage_config, {}, Moved()
         self.options = Options(storage_config.extra_config, "--hicache-storage-backend-extra-config",
-                               of_others={"node_events": "vLLM", "traces": "vLLM", "traces_ratio": "vLLM"})
+                               of_others={"node_events": "vLLM", "traces": "vLLM", "traces_ratio": "vLLM",
+                                          "layer_parts": "SGLang's linker"})
         if storage_config.attn_cp_size > 1 or storage_config.should_split_heads:
             raise DoesNotFit("Troupe supports neither context parallelism of attention nor heads that are split anew: "
                              "start SGLang without them, or without --hicache-storage-backend")

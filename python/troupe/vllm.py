@@ -93,7 +93,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         super().__init__(vllm_config, role, kv_cache_config)
         self._half = None
         self._options = Options(self._kv_transfer_config.kv_connector_extra_config,
-                                of_others={"copy_threads": "SGLang"})
+                                of_others={"copy_threads": "SGLang", "layer_parts": "SGLang"})
         refuse_what_does_not_work(vllm_config, self._options)
         collector = _traces.settings(self._options, vllm_config)
         self._tracer = None
