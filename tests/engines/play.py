@@ -43,6 +43,7 @@ def main():
         from lmcache_experiments import experiments, gaps, lab, prepare, wrong
         versions = {}
     elif arguments.which == "sglang":
+        import sglang_linker_experiments  # noqa: F401
         from sglang_experiments import experiments, gaps, lab, wrong
         versions = {}
     else:

@@ -115,6 +115,29 @@ class engine:
         return [heard(output) for output in self.llm.generate(
             input_ids=[list(prompt) for prompt in prompts], sampling_params=sampling(generate), return_logprob=True)]
 
+    def play_and_cancel(self, prompts, generate, cancels, seconds=0.3):
+        """Outputs of those requests, all at once, that are not cancelled: `cancels` says of which numbers that are, at
+        different times."""
+        import asyncio
+
+        async def one(number, prompt):
+            rid, name = f"request-{number}", "cancelled" if cancels(number) else "kept"
+            asked = asyncio.ensure_future(self.llm.async_generate(
+                input_ids=list(prompt), sampling_params=sampling(generate), return_logprob=True, rid=rid))
+            if name == "cancelled":
+                await asyncio.sleep(seconds * number / len(prompts))
+                self.llm.tokenizer_manager.abort_request(rid)
+            try:
+                return name, await asked
+            except ValueError:
+                return name, None
+
+        async def all_of_them():
+            return await asyncio.gather(*(one(number, prompt) for number, prompt in enumerate(prompts)))
+
+        outputs = self.llm.loop.run_until_complete(all_of_them())
+        return [heard(output) for name, output in outputs if name == "kept" and output]
+
     def flush(self):
         """Empties the device's cache and the host tier."""
         self.llm.flush_cache()

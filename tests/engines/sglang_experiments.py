@@ -377,14 +377,14 @@ def node_killed(one):
     return FULL + find_all(one, made), "half of them by the engine that had lost its node"
 
 
-def play_until_found(this, seconds=60):
+def play_until_found(this, seconds=60, tier="storage"):
     """Outputs of all attempts, with empty caches of the engine's own."""
     attempts, deadline = [], time.monotonic() + seconds
-    while not attempts or (attempts[-1][-1]["tiers"].get("storage", 0) == 0 and time.monotonic() < deadline):
+    while not attempts or (attempts[-1][-1]["tiers"].get(tier, 0) == 0 and time.monotonic() < deadline):
         this.flush()
         attempts.append(this.play(usual(), GENERATED))
         time.sleep(1)
-    if sum(x["tiers"].get("storage", 0) for x in attempts[-1]) < FULL:
+    if sum(x["tiers"].get(tier, 0) for x in attempts[-1]) < FULL:
         # It attached between two requests.
         this.flush()
         attempts.append(this.play(usual(), GENERATED))
