@@ -42,6 +42,9 @@ public:
   /// has ended.
   virtual hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const = 0;
 
+  /// What the last lookup of this request had from other nodes; from its answer on, before the request has ended.
+  virtual fetched_pages get_fetched_pages(std::string_view request) const = 0;
+
   /// The work of the workers in this step. Once per step. With asynchronous scheduling it comes before the output of
   /// the step before.
   virtual connector_metadata build_connector_meta(const scheduler_output& step) = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/digest.hpp"
 
 #include <array>
@@ -121,6 +122,17 @@ struct hit_sources {
   std::uint32_t unknown = 0;
 
   friend bool operator==(const hit_sources&, const hit_sources&) = default;
+};
+
+/// What the last lookup of a request had from other nodes: how often they were asked, how many pages were fetched from
+/// them, and how long that took together. With several groups of layers, the pages of all groups count, and times of
+/// groups that were waited for at once add up.
+struct fetched_pages {
+  std::uint32_t requests = 0;
+  std::uint32_t pages = 0;
+  duration took{};
+
+  friend bool operator==(const fetched_pages&, const fetched_pages&) = default;
 };
 
 /// What happens to the part of a hit that is on the node's disk, and not in its memory.

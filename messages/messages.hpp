@@ -112,7 +112,8 @@ TROUPE_INSPECT(memory_report, x.ns, x.rank, x.wants, x.extents, x.free_bytes, x.
 TROUPE_INSPECT(io_completions, x.records)
 TROUPE_INSPECT(peer_step, x.what, x.search, x.parents, x.waited)
 TROUPE_INSPECT(lookup_task, x.keys, x.lease_for, x.report_on_disk, x.each, x.peers, x.request)
-TROUPE_INSPECT(lookup_result, x.matched, x.lease, x.on_disk, x.lease_for, x.found, x.search, x.has_peers)
+TROUPE_INSPECT(peers_share, x.requests, x.keys, x.took)
+TROUPE_INSPECT(lookup_result, x.matched, x.lease, x.on_disk, x.lease_for, x.found, x.search, x.has_peers, x.peers)
 TROUPE_INSPECT(transfer_task, x.keys, x.blocks, x.parent, x.deadline, x.tag, x.ready_event, x.origin, x.chained)
 TROUPE_INSPECT(transfer_timing, x.registry, x.copy, x.move, x.io, x.finish, x.window_wait)
 TROUPE_INSPECT(transfer_result, x.results, x.bytes, x.timing, x.from_disk, x.from_files, x.files_stale, x.files_damaged,

@@ -35,6 +35,24 @@ struct peer_step {
   duration waited{};
 };
 
+/// What a lookup had from other nodes.
+struct peers_share {
+  /// How often they were searched, or asked for keys.
+  std::uint32_t requests = 0;
+  /// The keys that were fetched.
+  std::uint32_t keys = 0;
+  /// How long that took together.
+  duration took{};
+
+  peers_share& operator+=(const peers_share& x) noexcept {
+    requests += x.requests;
+    keys += x.keys;
+    took += x.took;
+    return *this;
+  }
+  friend bool operator==(const peers_share&, const peers_share&) = default;
+};
+
 /// Requests the number of leading keys of a sequence that are complete on all ranks; or, with `each`, which of the keys
 /// are.
 struct lookup_task {
@@ -68,6 +86,7 @@ struct lookup_result {
   std::uint64_t search = 0;
   /// With `each`: whether there are other nodes that may have what was not found.
   bool has_peers = false;
+  peers_share peers = {};
 };
 
 /// Move blocks of paged KV cache to storage (save) or back (load).

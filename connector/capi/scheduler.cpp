@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <string>
 #include <unordered_map>
@@ -379,6 +380,20 @@ std::int32_t troupe_scheduler_hit_sources(troupe_scheduler* scheduler, const cha
       return tl::unexpected(id.error());
     const auto found = x.half->get_external_cache_hit_sources(*id, tokens);
     capi::write(troupe_hit_sources{0, found.memory, found.disk, found.unknown}, out);
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_fetched_pages(troupe_scheduler* scheduler, const char* request, troupe_fetched_pages* out,
+                                            troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (auto room = capi::check_room(out, "out"); !room)
+      return room;
+    const auto id = capi::id_of(request);
+    if (!id)
+      return tl::unexpected(id.error());
+    const auto found = x.half->get_fetched_pages(*id);
+    capi::write(troupe_fetched_pages{0, found.requests, found.pages, 0, std::chrono::duration<double>(found.took).count()}, out);
     return {};
   });
 }

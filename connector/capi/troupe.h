@@ -444,6 +444,19 @@ typedef struct troupe_hit_sources {
   uint32_t unknown;
 } troupe_hit_sources;
 
+/** What the last lookup of a request had from other nodes of the cluster. With several groups of layers, pages of all
+ * groups count, and times of groups that were waited for at once add up. */
+typedef struct troupe_fetched_pages {
+  uint32_t size;
+  /** How often other nodes were asked. */
+  uint32_t requests;
+  /** The pages that were fetched, to this node's memory. */
+  uint32_t pages;
+  uint32_t reserved;
+  /** How long that took together. */
+  double seconds;
+} troupe_fetched_pages;
+
 /** A block with the state of the layers of a table after `tokens` tokens, which the step writes. Its bytes stay until
  * the block is given out again. */
 typedef struct troupe_state {
@@ -636,6 +649,11 @@ TROUPE_API int32_t troupe_scheduler_tracked_requests(troupe_scheduler* scheduler
  * request has ended. Zeroes for an unknown request. */
 TROUPE_API int32_t troupe_scheduler_hit_sources(troupe_scheduler* scheduler, const char* request, uint32_t tokens,
                                                 troupe_hit_sources* out, troupe_error* error);
+
+/** What the last lookup of this request had from other nodes; once `troupe_scheduler_matched` has had its answer, before
+ * the request has ended. Zeroes for an unknown request. Since version 8. */
+TROUPE_API int32_t troupe_scheduler_fetched_pages(troupe_scheduler* scheduler, const char* request,
+                                                  troupe_fetched_pages* out, troupe_error* error);
 
 /** JSON object of numbers: "attached" (0 or 1), "tracked_requests", and, counted since creation, "hit_requests" and
  * "hit_tokens" (found by lookups and used by the engine) and "passed_over_tokens" (found, but computed because of

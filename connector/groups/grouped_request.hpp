@@ -96,6 +96,7 @@ public:
     timestamp searched_since;
     /// The hit for which pages were fetched.
     std::uint32_t goal = 0;
+    fetched_pages fetched;
     timestamp since;
     /// As in `request_tracker::lookup`.
     timestamp fresh_until = timestamp::max();

@@ -188,6 +188,8 @@ void grouped_scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_resu
   auto* session = sessions_.find(asked.session);
   grouped_request::lookup_part* part = nullptr;
   if (session != nullptr && session->search().now == lookup_status::under_way) {
+    if (answer)
+      add(session->search().fetched, answer->peers);
     if (take_search(*session, lookup, answer)) {
       if (session->search().waiting == 0)
         go_on(*session, now);
@@ -320,6 +322,11 @@ hit_sources grouped_scheduler_state::get_external_cache_hit_sources(std::string_
                                                                     std::uint32_t tokens) const {
   const auto* x = find(request);
   return x == nullptr ? hit_sources{.unknown = tokens} : x->sources(x->load_first(), x->load_first() + tokens);
+}
+
+fetched_pages grouped_scheduler_state::get_fetched_pages(std::string_view request) const {
+  const auto* x = find(request);
+  return x == nullptr ? fetched_pages{} : x->search().fetched;
 }
 
 void grouped_scheduler_state::release_searches(grouped_request& x) {

@@ -45,6 +45,7 @@ public:
   void update_state_after_alloc(std::string_view request, const block_tables& blocks,
                                 std::uint32_t external_tokens) override;
   hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const override;
+  fetched_pages get_fetched_pages(std::string_view request) const override;
   connector_metadata build_connector_meta(const scheduler_output& step, timestamp now) override;
   bool request_finished(std::string_view request) override;
   void update_connector_output(const worker_output& output, timestamp now) override;

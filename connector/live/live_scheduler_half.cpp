@@ -214,6 +214,10 @@ public:
     return state_ ? state_->get_external_cache_hit_sources(request, tokens) : hit_sources{.unknown = tokens};
   }
 
+  fetched_pages get_fetched_pages(std::string_view request) const override {
+    return state_ ? state_->get_fetched_pages(request) : fetched_pages{};
+  }
+
   connector_metadata build_connector_meta(const scheduler_output& step) override {
     const auto at = receive();
     if (!state_)

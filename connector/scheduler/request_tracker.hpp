@@ -70,6 +70,8 @@ public:
     std::uint32_t matched = 0;
     /// One mark for each page found, 1 where it is on disk only; empty where this is unknown.
     std::vector<std::uint8_t> on_disk;
+    /// From other nodes, in the lookups of which this consists.
+    fetched_pages fetched;
     /// How many of the pages found are worth a load, empty until that is decided; and the page from which that counts,
     /// since the engine may have more or less at its next call.
     std::optional<std::uint32_t> worth;

@@ -41,6 +41,12 @@ struct search_release {
 
 using scheduler_effect = std::variant<lookup_submit, lookup_release, lookup_retain, search_release>;
 
+inline void add(fetched_pages& to, const peers_share& more) noexcept {
+  to.requests += more.requests;
+  to.pages += more.keys;
+  to.took += more.took;
+}
+
 /// The limits and choices that do not depend on the number of groups of layers.
 struct scheduler_limits {
   /// The number of workers that report, and of those that save.
@@ -90,6 +96,7 @@ public:
   virtual void update_state_after_alloc(std::string_view request, const block_tables& blocks,
                                         std::uint32_t external_tokens) = 0;
   virtual hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const = 0;
+  virtual fetched_pages get_fetched_pages(std::string_view request) const = 0;
   virtual connector_metadata build_connector_meta(const scheduler_output& step, timestamp now) = 0;
   virtual bool request_finished(std::string_view request) = 0;
   virtual void update_connector_output(const worker_output& output, timestamp now) = 0;

@@ -83,6 +83,11 @@ hit_sources scheduler_state::get_external_cache_hit_sources(std::string_view req
   return x == nullptr ? hit_sources{.unknown = tokens} : x->sources(x->load_first(), x->load_first() + tokens);
 }
 
+fetched_pages scheduler_state::get_fetched_pages(std::string_view request) const {
+  const auto* x = find(request);
+  return x == nullptr ? fetched_pages{} : x->search().fetched;
+}
+
 void scheduler_state::ask(request_tracker& x, timestamp now) {
   auto& search = x.search();
   if (lookups_.size() >= options_.lookups_max)
@@ -124,6 +129,8 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
     std::fill_n(marks.begin(), std::min(answer->matched, search.asked), std::uint8_t{1});
     events_.looked_up(source_of(x), search.matched, marks, answer->on_disk.items);
   }
+  if (answer)
+    add(search.fetched, answer->peers);
   if (!answer || answer->matched == 0)
     return;
   const auto matched = std::min(answer->matched, search.asked);

@@ -167,6 +167,13 @@ class Scheduler(Handle):
         call("troupe_scheduler_hit_sources", self.handle, name, tokens, ctypes.byref(out))
         return out.memory, out.disk, out.unknown
 
+    def fetched_pages(self, name):
+        """How often the last lookup asked other nodes, the pages that were fetched from them, and the seconds that it
+        took."""
+        out = _interface.FetchedPages()
+        call("troupe_scheduler_fetched_pages", self.handle, name, ctypes.byref(out))
+        return out.requests, out.pages, out.seconds
+
     def build_meta(self, step):
         call("troupe_scheduler_build_meta", self.handle, ctypes.byref(step), ctypes.byref(self.out))
         return taken(self.out)

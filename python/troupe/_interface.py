@@ -104,6 +104,11 @@ class HitSources(Sized):
     _fields_ = [("size", c_uint32), ("memory", c_uint32), ("disk", c_uint32), ("unknown", c_uint32)]
 
 
+class FetchedPages(Sized):
+    _fields_ = [("size", c_uint32), ("requests", c_uint32), ("pages", c_uint32), ("reserved", c_uint32),
+                ("seconds", c_double)]
+
+
 class Step(Sized):
     _fields_ = [("size", c_uint32), ("new_requests", c_uint32), ("requests", IdsIn), ("computed_tokens", c_void_p),
                 ("scheduled_tokens", c_void_p), ("resumed", c_char_p), ("block_ends", c_void_p), ("blocks", Blocks),
@@ -180,6 +185,7 @@ CALLS = {
     "troupe_scheduler_finished_count": [HANDLE, POINTER(c_uint32)],
     "troupe_scheduler_tracked_requests": [HANDLE, POINTER(c_size_t)],
     "troupe_scheduler_hit_sources": [HANDLE, c_char_p, c_uint32, POINTER(HitSources)],
+    "troupe_scheduler_fetched_pages": [HANDLE, c_char_p, POINTER(FetchedPages)],
     "troupe_scheduler_stats": [HANDLE, POINTER(Bytes)],
     "troupe_worker_create": [HANDLE, POINTER(Namespace), POINTER(Engine), c_uint32, c_int32, POINTER(HANDLE)],
     "troupe_worker_create_groups": [HANDLE, POINTER(Groups), POINTER(Engine), c_uint32, c_int32, POINTER(HANDLE)],

@@ -5,6 +5,8 @@ A request has a span `troupe.request` from the first hook about it to the last, 
 engine's trace context names, and below it:
 
     troupe.lookup   from the announcement of the request, or its return to the queue, to the answer
+    troupe.fetch    within it, as long as the node has waited for other nodes; from its begin on, since its own pages are
+                    found in less than a millisecond
     troupe.wait     from the answer to the begin of the load: the engine's queue
     troupe.load     until all workers have reported
     troupe.save     from the end of the request until all workers have reported what was left to save
@@ -110,9 +112,10 @@ class Traces:
             return context if context[2] else None
         return (f"{self._bits(128) or 1:032x}", "", True, "") if self._bits(32) < self._below else None
 
-    def answered(self, name, computed, tokens, reason, now):
+    def answered(self, name, computed, tokens, reason, now, fetched=None):
         """A lookup has found `tokens` tokens beyond the `computed` ones that the engine has; None: that is not known
-        yet. Repetitions of an answer need not be named. `reason`: why it is nothing."""
+        yet. Repetitions of an answer need not be named. `reason`: why it is nothing. `fetched`: how often other nodes
+        were asked, how many pages came from them, and in how many seconds."""
         x = self._open.get(name)
         if x is None or x.phase == LOADING:
             return
@@ -124,6 +127,8 @@ class Traces:
             return
         x.found, x.computed = tokens, computed
         if x.phase == ASKING:
+            if fetched and fetched[0]:
+                self._fetched(x, *fetched, now)
             self._looked_up(x, reason, now)
             x.phase, x.since = FOUND, now
 
@@ -212,6 +217,14 @@ class Traces:
         if reason:
             attributes["troupe.lookup.reason"] = reason
         self._part(x, "troupe.lookup", now, attributes)
+
+    def _fetched(self, x, requests, pages, seconds, now):
+        attributes = {"troupe.fetch.requests": requests, "troupe.fetch.pages": pages}
+        if self._sizes.loaded_bytes:
+            attributes["troupe.fetch.bytes"] = pages * self._sizes.page_tokens * self._sizes.loaded_bytes
+        if not pages:
+            attributes["troupe.fetch.reason"] = "not_found"
+        self._part(x, "troupe.fetch", min(now, x.since + int(seconds * 1e9)), attributes)
 
     def _waited(self, x, reason, now):
         self._part(x, "troupe.wait", now, {"troupe.wait.reason": reason} if reason else {})

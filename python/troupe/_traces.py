@@ -56,7 +56,7 @@ class Tracer:
     `note` takes tuples, in which requests are those of `troupe.vllm`, and whose last member is the time:
 
         ANSWERED, request, tokens that the engine has computed, tokens that a lookup has found (None: not known yet),
-                  why it is nothing, time
+                  why it is nothing, what other nodes had of it (as `_halves.Scheduler.fetched_pages`, or None), time
         ALLOCATED, request, tokens to load, list for their tiers, numbers of blocks, time
         REPORTED, what workers have reported in a step in which a load or a save ends, time
         FINISHED, request, whether its blocks are kept, whether there is a node that saves, time
@@ -106,9 +106,9 @@ class Tracer:
     def _take(self, kind, *said):
         traces = self._traces
         if kind == ANSWERED:
-            known, computed, tokens, reason, now = said
+            known, computed, tokens, reason, fetched, now = said
             self._arrived(known)
-            traces.answered(known.request.request_id, computed, tokens, reason, now)
+            traces.answered(known.request.request_id, computed, tokens, reason, now, fetched)
         elif kind == ALLOCATED:
             known, tokens, tiers, blocks, now = said
             traces.allocated(known.request.request_id, tokens, tiers, blocks if tokens else (), self._synchronous, now)

@@ -430,8 +430,11 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             known = self._known[request.request_id]
             if known.answer != found[0]:
                 known.answer = found[0]
+                fetched = None
+                if found[0] is not None:
+                    fetched = self._half.fetched_pages(_texts.fitting(request.request_id))
                 self._tracer.note((_traces.ANSWERED, known, num_computed_tokens, found[0],
-                                   "" if found[0] else why_nothing(known), time.time_ns()))
+                                   "" if found[0] else why_nothing(known), fetched, time.time_ns()))
         return found
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):

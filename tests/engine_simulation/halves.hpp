@@ -46,6 +46,9 @@ public:
                                                        std::uint32_t computed_tokens) override;
   void update_state_after_alloc(std::string_view request, const connector::block_tables& blocks,
                                 std::uint32_t external_tokens) override;
+  connector::fetched_pages get_fetched_pages(std::string_view request) const override {
+    return state_.get_fetched_pages(request);
+  }
   connector::hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const override {
     return state_.get_external_cache_hit_sources(request, tokens);
   }

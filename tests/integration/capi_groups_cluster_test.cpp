@@ -73,9 +73,16 @@ TEST_CASE("capi groups cluster: a hybrid model finds at another node what one sa
   REQUIRE(x.engines[1]->matched("load", prompt) == 96);
   // Three pages of full attention, two with the last 47 tokens of the window, one state.
   CHECK(x.fetched() == 6);
+  const auto fetched = x.engines[1]->fetched_for("load");
+  CHECK(fetched.pages == 6);
+  // A search and a fetch of each group.
+  CHECK(fetched.requests == 6);
+  CHECK(fetched.seconds > 0);
   load(*x.engines[1], "load", prompt);
   // They are here now.
   CHECK(x.engines[1]->matched("again", prompt) == 96);
+  CHECK(x.engines[1]->fetched_for("again").pages == 0);
+  CHECK(x.engines[1]->fetched_for("unknown").requests == 0);
   CHECK_FALSE(x.engines[1]->finish("again"));
   CHECK(x.fetched() == 6);
   // What the engine has itself is not fetched for a longer prompt that ends elsewhere.

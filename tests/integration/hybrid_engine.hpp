@@ -116,6 +116,13 @@ public:
     call(troupe_worker_register, worker_.get(), layers.data(), layers.size(), blocks_in_pool);
   }
 
+  /// What the last lookup of the request had from other nodes.
+  troupe_fetched_pages fetched_for(const std::string& id) const {
+    auto out = sized<troupe_fetched_pages>();
+    call(troupe_scheduler_fetched_pages, scheduler_.get(), id.c_str(), &out);
+    return out;
+  }
+
   /// Tokens that are in the cache; waits until it is known.
   std::uint32_t matched(const std::string& id, const std::vector<std::uint32_t>& prompt, std::uint32_t computed = 0) {
     auto request = sized<troupe_request>();

@@ -18,7 +18,7 @@ STRUCTS = {
     "troupe_geometry": _interface.Geometry, "troupe_namespace": _interface.Namespace,
     "troupe_engine": _interface.Engine, "troupe_multimodal": _interface.Multimodal,
     "troupe_request": _interface.Request, "troupe_matched": _interface.Matched,
-    "troupe_hit_sources": _interface.HitSources, "troupe_step": _interface.Step,
+    "troupe_hit_sources": _interface.HitSources, "troupe_fetched_pages": _interface.FetchedPages, "troupe_step": _interface.Step,
     "troupe_worker_output": _interface.WorkerOutput, "troupe_events": _interface.Events,
     "troupe_layer": _interface.Layer, "troupe_finished": _interface.Finished,
     "troupe_pages_options": _interface.PagesOptions, "troupe_descriptions": _interface.Descriptions,

@@ -118,6 +118,24 @@ class rules(unittest.TestCase):
         self.traces.allocated("one", 0, (), (), False, 30)
         self.assertEqual(self.taken()[1:], [("wait", 21, 30, {"reason": "not_used"})])
 
+    def test_what_other_nodes_had_is_a_span_within_the_lookup(self):
+        for said, span in (((2, 3, 5e-9), ("fetch", 10, 15, {"requests": 2, "pages": 3, "bytes": 4800})),
+                           ((1, 0, 4e-9), ("fetch", 10, 14, {"requests": 1, "pages": 0, "bytes": 0,
+                                                             "reason": "not_found"})),
+                           # It took no longer than the lookup, whatever the clocks say.
+                           ((1, 1, 1.0), ("fetch", 10, 21, {"requests": 1, "pages": 1, "bytes": 1600}))):
+            self.traces = self.made()
+            self.traces.arrived("one", SAMPLED, 50, 10)
+            self.traces.answered("one", 16, 32, "", 21, said)
+            self.assertEqual(self.taken(), [span, ("lookup", 10, 21, self.LOOKUP)])
+
+    def test_without_other_nodes_there_is_no_fetch(self):
+        for said in (None, (0, 0, 0.0)):
+            self.traces = self.made()
+            self.traces.arrived("one", SAMPLED, 50, 10)
+            self.traces.answered("one", 16, 32, "", 21, said)
+            self.assertEqual(self.taken(), [("lookup", 10, 21, self.LOOKUP)])
+
     def test_what_is_looked_up_again_has_another_lookup(self):
         self.found()
         self.traces.answered("one", 16, 32, "", 23)

@@ -107,6 +107,19 @@ class hooks(with_collector):
                           "troupe.node.address": "127.0.0.1:4600", "troupe.engine.model": "tiny"})
         self.assertEqual(resource["process.pid"], os.getpid())
 
+    def test_what_a_lookup_had_from_other_nodes_is_a_span(self):
+        def fetched(handle, name, out):
+            out.requests, out.pages, out.seconds = 1, 2, 0.0
+            return 0
+
+        self.library.answers["troupe_scheduler_fetched_pages"] = fetched
+        scheduler = self.traced()
+        self.play(scheduler, self.request(headers=CONTEXT))
+        _, parts = self.spans(scheduler)
+        self.assertEqual(self.short(parts), ["fetch", "lookup", "wait", "load", "save"])
+        self.assertEqual(parts[0]["attributes"], {"troupe.fetch.requests": 1, "troupe.fetch.pages": 2,
+                                                  "troupe.fetch.bytes": 32 * 1024})
+
     def test_only_the_scheduler_half_sends_and_only_where_it_is_set(self):
         with mock.patch.object(_otlp, "Exporter", side_effect=AssertionError("an exporter was made")):
             for extra in (None, {"troupe.traces": "off"}):

@@ -67,6 +67,31 @@ TEST_CASE("lookup: peers are asked for missing keys, and the arrived pages are m
   CHECK(s.state.under_way() == 0);
 }
 
+TEST_CASE("lookup: the answer says what peers had of it, and how long that took", "[lookup_state]") {
+  using std::chrono::milliseconds;
+  finder_with_peers s;
+  s.state.start(find(5), t0);
+  s.matched(s.one<lookup_match>(), 1);
+  s.state.on_prefix_fetch(s.one<lookup_prefix_fetch>().call, prefix_fetch_reply{2}, t0 + milliseconds(20));
+  SECTION("over all requests to them") {
+    s.state.on_match(s.one<lookup_match>().call, match_reply{4}, t0 + milliseconds(30));
+    s.state.on_prefix_fetch(s.one<lookup_prefix_fetch>().call, prefix_fetch_reply{}, t0 + milliseconds(35));
+    CHECK(s.one<lookup_finished>().answer->peers == peers_share{2, 2, milliseconds(25)});
+  }
+  SECTION("also if they were too late") {
+    s.state.on_match(s.one<lookup_match>().call, match_reply{4}, t0 + milliseconds(30));
+    const auto late = s.one<lookup_prefix_fetch>();
+    s.state.on_tick(t0 + std::chrono::seconds(10));
+    const auto in_all = milliseconds(20) + std::chrono::seconds(10) - milliseconds(30);
+    CHECK(s.one<lookup_finished>().answer->peers == peers_share{2, 2, in_all});
+    s.state.on_prefix_fetch(late.call, prefix_fetch_reply{1}, t0 + std::chrono::seconds(11));
+  }
+  // Nothing of it is left for the next one.
+  s.state.start(find(5), t0);
+  s.matched(s.one<lookup_match>(), 5);
+  CHECK(s.one<lookup_finished>().answer->peers == peers_share{});
+}
+
 TEST_CASE("lookup: where peers have nothing or fail, the local result is the answer", "[lookup_state]") {
   finder_with_peers s;
   s.state.start(find(5), t0);

@@ -14,6 +14,7 @@ void lookup_state::unbind(errc status) {
     outbox_.emplace_back(lookup_finished{id, fail(status, "the node was lost during a lookup")});
   lookups_.clear();
   calls_.clear();
+  peers_.clear();
   held_.clear();
   binding_ = binding{};
 }
@@ -37,7 +38,7 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   const auto deadline = later(now, time_limit_);
   const auto begin = [&](auto made) {
     made.start(new_lease(), now);
-    go_on(id, lookups_.emplace(id, std::move(made)).first->second);
+    go_on(id, lookups_.emplace(id, std::move(made)).first->second, now);
   };
   const key_lookup::terms each{binding_.ns, binding_.shard_count, lease_for, work.report_on_disk,
                                deadline,    work.request};
@@ -67,13 +68,14 @@ ticket lookup_state::new_lease() {
   return make_ticket(binding_.owner, binding_.ticket_stream, ++last_lease_);
 }
 
-void lookup_state::send_requests(lookup_id id, prefix_fetch& x) {
+void lookup_state::send_requests(lookup_id id, prefix_fetch& x, timestamp now) {
   for (auto& effect : x.take_outbox()) {
     if (auto* match = std::get_if<prefix_fetch::match>(&effect)) {
       calls_.emplace(++last_call_, call{id, match->part});
       outbox_.emplace_back(lookup_match{last_call_, match->shard, std::move(match->request)});
     } else if (auto* wanted_prefix = std::get_if<prefix_fetch::wanted_prefix>(&effect)) {
       calls_.emplace(++last_call_, call{id, 0});
+      peers_[id].asked(now);
       outbox_.emplace_back(lookup_prefix_fetch{last_call_, std::move(wanted_prefix->request)});
     } else {
       auto& release = std::get<prefix_fetch::release>(effect);
@@ -82,18 +84,20 @@ void lookup_state::send_requests(lookup_id id, prefix_fetch& x) {
   }
 }
 
-void lookup_state::send_requests(lookup_id id, key_lookup& x) {
+void lookup_state::send_requests(lookup_id id, key_lookup& x, timestamp) {
   send(id, x.take_outbox());
 }
 
-void lookup_state::send_requests(lookup_id id, peer_lookup& x) {
+void lookup_state::send_requests(lookup_id id, peer_lookup& x, timestamp now) {
   auto effects = x.take_outbox();
   if (effects.search) {
     calls_.emplace(++last_call_, call{id, 0});
+    peers_[id].asked(now);
     outbox_.emplace_back(lookup_search{last_call_, std::move(*effects.search)});
   }
   if (effects.fetch) {
     calls_.emplace(++last_call_, call{id, 0});
+    peers_[id].asked(now);
     outbox_.emplace_back(lookup_fetch{last_call_, std::move(*effects.fetch)});
   }
   send(id, std::move(effects.lookup));
@@ -113,16 +117,20 @@ void lookup_state::send(lookup_id id, key_lookup::effects effects) {
     outbox_.emplace_back(lookup_release{0, release.shard, std::move(release.request)});
 }
 
+void lookup_state::finish(lookup_id id, result<lookup_result> answer) {
+  if (const auto peers = peers_.extract(id); !peers.empty() && answer)
+    answer->peers = peers.mapped().share;
+  outbox_.emplace_back(lookup_finished{id, std::move(answer)});
+}
+
 void lookup_state::answer(lookup_id id, const prefix_fetch& x) {
   const auto& found = *x.outcome();
-  if (!found) {
-    outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(found.error())});
-    return;
-  }
+  if (!found)
+    return finish(id, tl::unexpected<error>(found.error()));
   if (found->matched > 0)
     held_.emplace(found->lease, lease_record{found->shards, found->expires});
   lookup_result out{found->matched, found->lease, found->on_disk, x.lease_for()};
-  outbox_.emplace_back(lookup_finished{id, std::move(out)});
+  finish(id, std::move(out));
 }
 
 void lookup_state::answer(lookup_id id, const key_lookup& x) {
@@ -131,40 +139,38 @@ void lookup_state::answer(lookup_id id, const key_lookup& x) {
 
 void lookup_state::answer(lookup_id id, const peer_lookup& x) {
   if (const auto& searched = x.searched()) {
-    if (!*searched) {
-      outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(searched->error())});
-      return;
-    }
+    if (!*searched)
+      return finish(id, tl::unexpected<error>(searched->error()));
     lookup_result out;
     out.found = (*searched)->found;
     out.search = (*searched)->search;
-    outbox_.emplace_back(lookup_finished{id, std::move(out)});
-    return;
+    return finish(id, std::move(out));
   }
   answer(id, x.keys(), *x.looked_up());
 }
 
 void lookup_state::answer(lookup_id id, const key_lookup& x, const result<key_lookup::finding>& found) {
-  if (!found) {
-    outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(found.error())});
-    return;
-  }
+  if (!found)
+    return finish(id, tl::unexpected<error>(found.error()));
   lookup_result out{found->matched, {}, found->on_disk, x.lease_for(), found->found};
   out.has_peers = binding_.has_peers;
   if (found->matched > 0) {
     out.lease = x.lease();
     held_.emplace(x.lease(), lease_record{found->shards, found->expires});
   }
-  outbox_.emplace_back(lookup_finished{id, std::move(out)});
+  finish(id, std::move(out));
 }
 
-void lookup_state::go_on(lookup_id id, any_lookup& any) {
+void lookup_state::go_on(lookup_id id, any_lookup& any, timestamp now) {
   const bool ended = std::visit(
       [&](auto& x) {
-        send_requests(id, x);
-        if (has_ended(x))
-          answer(id, x);
-        return has_ended(x);
+        send_requests(id, x, now);
+        if (!has_ended(x))
+          return false;
+        if (const auto peers = peers_.find(id); peers != peers_.end())
+          peers->second.answered(0, now); // too late, if at all
+        answer(id, x);
+        return true;
       },
       any);
   if (ended)
@@ -180,10 +186,10 @@ void lookup_state::on_match(std::uint64_t call_number, result<match_reply> reply
   if (i == lookups_.end())
     return;
   std::visit([&, at = part](auto& x) { x.on_match(at, std::move(reply), now); }, i->second);
-  go_on(id, i->second);
+  go_on(id, i->second, now);
 }
 
-void lookup_state::on_search(std::uint64_t call_number, result<search_peers_reply> reply, timestamp) {
+void lookup_state::on_search(std::uint64_t call_number, result<search_peers_reply> reply, timestamp now) {
   const auto found = calls_.extract(call_number);
   if (found.empty())
     return;
@@ -195,9 +201,10 @@ void lookup_state::on_search(std::uint64_t call_number, result<search_peers_repl
       end_search(reply->search);
     return;
   }
+  peers_[id].answered(0, now);
   if (auto* x = std::get_if<peer_lookup>(&i->second))
     x->on_search(std::move(reply));
-  go_on(id, i->second);
+  go_on(id, i->second, now);
 }
 
 void lookup_state::on_prefix_fetch(std::uint64_t call_number, result<prefix_fetch_reply> reply, timestamp now) {
@@ -208,11 +215,12 @@ void lookup_state::on_prefix_fetch(std::uint64_t call_number, result<prefix_fetc
   const auto i = lookups_.find(id);
   if (i == lookups_.end())
     return;
+  peers_[id].answered(reply ? reply->keys : 0, now);
   if (auto* x = std::get_if<prefix_fetch>(&i->second))
     x->on_prefix_fetch(reply, new_lease());
   else if (auto* pages = std::get_if<peer_lookup>(&i->second))
     pages->on_fetch(now);
-  go_on(id, i->second);
+  go_on(id, i->second, now);
 }
 
 result<void> lookup_state::release(const ticket& lease, timestamp, const std::vector<key_digest>& kept_there) {
@@ -266,7 +274,7 @@ void lookup_state::on_tick(timestamp now) {
   for (const auto id : late) {
     auto& x = lookups_.at(id);
     std::visit([&](auto& any) { any.on_tick(now); }, x);
-    go_on(id, x);
+    go_on(id, x, now);
   }
   for (auto i = held_.begin(); i != held_.end();)
     i = i->second.expires <= now ? held_.erase(i) : std::next(i);

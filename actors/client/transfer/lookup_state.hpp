@@ -10,6 +10,7 @@
 #include "messages/transfer_messages.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -112,14 +113,30 @@ private:
     lookup_id owner = 0;
     std::size_t part = 0;
   };
+  /// What a lookup has had from other nodes, and since when it waits for them, if it does.
+  struct asked_peers {
+    peers_share share;
+    std::optional<timestamp> since;
+
+    void asked(timestamp now) {
+      ++share.requests;
+      since = now;
+    }
+    void answered(std::uint32_t keys, timestamp now) {
+      if (since)
+        share += {0, keys, now - *since};
+      since.reset();
+    }
+  };
 
   using any_lookup = std::variant<prefix_fetch, key_lookup, peer_lookup>;
 
   /// Sends the requests of the lookup, and answers it if it has ended.
-  void go_on(lookup_id id, any_lookup& x);
-  void send_requests(lookup_id id, prefix_fetch& x);
-  void send_requests(lookup_id id, key_lookup& x);
-  void send_requests(lookup_id id, peer_lookup& x);
+  void go_on(lookup_id id, any_lookup& x, timestamp now);
+  void send_requests(lookup_id id, prefix_fetch& x, timestamp now);
+  void send_requests(lookup_id id, key_lookup& x, timestamp now);
+  void send_requests(lookup_id id, peer_lookup& x, timestamp now);
+  void finish(lookup_id id, result<lookup_result> answer);
   void send(lookup_id id, key_lookup::effects effects);
   void answer(lookup_id id, const prefix_fetch& x);
   void answer(lookup_id id, const key_lookup& x);
@@ -137,6 +154,8 @@ private:
   binding binding_;
   std::unordered_map<lookup_id, any_lookup> lookups_;
   std::unordered_map<std::uint64_t, call> calls_;
+  /// Of lookups in progress for which other nodes were asked.
+  std::unordered_map<lookup_id, asked_peers> peers_;
   std::unordered_map<ticket, lease_record> held_;
   std::vector<lookup_effect> outbox_;
   std::uint64_t last_id_ = 0;
