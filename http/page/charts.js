@@ -33,19 +33,20 @@ function ticks(begin, end, columns) {
   return { times: out, write: step < 60 ? clock : minute };
 }
 
-/// Missing values and times without samples are gaps. A value between two gaps is a dot.
-function path(frame, values, y) {
+/// Missing values and times without samples are gaps. A value between two gaps is a dot, which is drawn apart, larger.
+function paths(frame, values, y) {
   const { times, x, longest } = frame;
   const breaks = (i) => i < 0 || i >= values.length || values[i] === null;
   const far = (i) => times[i] - times[i - 1] > longest;
-  let out = "";
+  let lines = "", dots = "";
   values.forEach((value, i) => {
     if (value === null) return;
     const begins = breaks(i - 1) || far(i);
-    out += (begins ? "M" : "L") + x(times[i]).toFixed(1) + " " + y(value).toFixed(1);
-    if (begins && (breaks(i + 1) || far(i + 1))) out += "h0.01";
+    const at = x(times[i]).toFixed(1) + " " + y(value).toFixed(1);
+    if (begins && (breaks(i + 1) || far(i + 1))) dots += "M" + at + "h0.01";
+    else lines += (begins ? "M" : "L") + at;
   });
-  return out;
+  return { lines, dots };
 }
 
 /// What all charts of a range share: the samples in it, and the axis of time. The axis begins with the node.
@@ -81,7 +82,11 @@ function chart(frame, title, series, write, most) {
   for (const t of labels.times.filter((at) => frame.x(at) > LEFT + 12 && frame.x(at) < width - RIGHT - 14))
     picture.append(
       drawn("text", { class: "tick", x: frame.x(t), y: HEIGHT - 6, "text-anchor": "middle" }, labels.write(t)));
-  for (const s of series) picture.append(drawn("path", { class: "series " + s.style, d: path(frame, s.values, y) }));
+  for (const s of series) {
+    const { lines, dots } = paths(frame, s.values, y);
+    picture.append(drawn("path", { class: "series " + s.style, d: lines }));
+    if (dots) picture.append(drawn("path", { class: "series dots " + s.style, d: dots }));
+  }
   const cursor = drawn("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   picture.append(cursor);
 

@@ -187,12 +187,21 @@ function lmcache_clients(list) {
 // -- the page ---------------------------------------------------------------------------------------------------------
 
 /// Their number is a multiple of the numbers of columns in page.css, so that they fill their rows.
+/// The hit ratio of the last minute; without lookups in it, that of the range that charts show, as it says.
+function hit_ratio(x) {
+  const now = x.last_minute.hit_ratio, h = x.history;
+  if (now !== null || !h) return ["hit ratio", percent(now)];
+  const begin = Date.parse(x.node.now) / 1000 - range.seconds;
+  const sum = (values) => values.reduce((all, v, i) => all + (h.at[i] >= begin ? v : 0), 0);
+  return [`hit ratio, ${range.name}`, share(sum(h.found_keys), sum(h.asked_keys))];
+}
+
 function tiles(x) {
   const m = x.last_minute;
   const each = (v) => rate(m.seconds > 0 ? v / m.seconds : 0);
   const time = (v) => (v > 0 ? micros(v) : "–");
   const all = [
-    ["hit ratio", percent(m.hit_ratio)], ["lookups", each(m.lookups)], ["lookup p99", time(m.lookup_p99_us)],
+    hit_ratio(x), ["lookups", each(m.lookups)], ["lookup p99", time(m.lookup_p99_us)],
     ["load", speed(m.load_gbps)], ["save", speed(m.save_gbps)],
     ["loaded from memory", share(m.memory_pages, m.memory_pages + m.disk_pages)],
     ["load p99, memory", time(m.memory_load_p99_us)], ["load p99, disk", time(m.disk_load_p99_us)],

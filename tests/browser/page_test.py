@@ -59,6 +59,20 @@ class Page(unittest.TestCase):
             self.assertEqual(set(hosts), {f"127.0.0.1:{served.port}"})
             self.assertEqual(self.page.complaints, [])
 
+    def test_of_a_node_that_was_used_some_time_ago(self):
+        with node.Node(PROGRAM) as served:
+            self.page.open(served.url)
+            self.page.until("!document.getElementById('main').hidden")
+            said = ("hit_ratio({last_minute: {hit_ratio: null}, node: {now: '2026-01-01T02:00:00Z'}, history: {"
+                    "at: [0, 600, 660].map((x) => x + Date.parse('2026-01-01T00:55:00Z') / 1000), "
+                    "found_keys: [9, 0, 3], asked_keys: [9, 4, 4]}})")
+            self.assertEqual(self.page.run(f"{said}.join()"), "hit ratio, 1 h,37.5 %")
+            self.assertEqual(self.page.run(said.replace("null", "0.5") + ".join()"), "hit ratio,50.0 %")
+            # A value between two gaps is a dot.
+            drawn = "paths({times: [0, 100, 110, 300], x: (t) => t, longest: 35}, [1, 2, 3, 4], (v) => v)"
+            self.assertEqual(self.page.run(drawn + ".dots"), "M0.0 1.0h0.01M300.0 4.0h0.01")
+            self.assertEqual(self.page.run(drawn + ".lines"), "M100.0 2.0L110.0 3.0")
+
     def test_of_a_node_with_a_damaged_slab(self):
         with node.Node(PROGRAM) as served:
             served.spoil()

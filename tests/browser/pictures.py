@@ -4,6 +4,7 @@
 Usage: pictures.py PROGRAM [SECONDS]
        pictures.py PROGRAM broken    a node whose disk is full, and one whose slab was deleted; prints what `status`,
                                      `top`, /metrics and the log say of it. As root: it makes a small disk for it
+       pictures.py first-hit URL     the node at this address, which has served docs/quickstart.md
 """
 
 import contextlib
@@ -109,6 +110,15 @@ def broken(program):
         tell(served, "slab_damaged")
 
 
+def first_hit(url):
+    with browser.Browser(browser.find()) as page:
+        page.size(1100, 1000)
+        page.colors("light")
+        page.open(url)
+        page.until("!document.getElementById('main').hidden && document.querySelector('#clients table')")
+        page.picture(PICTURES / "page-first-hit.png", 1100, 1000)
+
+
 def main(program, seconds):
     with node.Node(program, more={"memory": {"bytes": "32 MiB"}}) as served, \
             browser.Browser(browser.find()) as page, served.used("mixed:1,200,40,20,20,120", salts=3):
@@ -125,6 +135,9 @@ def main(program, seconds):
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "first-hit":
+        first_hit(sys.argv[2])
+        sys.exit(0)
     if sys.argv[2:] == ["broken"]:
         broken(sys.argv[1])
         sys.exit(0)
