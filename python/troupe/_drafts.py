@@ -23,13 +23,13 @@ def refuse(vllm_config, groups):
     speculative = getattr(vllm_config, "speculative_config", None)
     if speculative is None:
         return
-    if any(group.kind == _groups.STATE for group in groups):
+    if any(group.kind == _groups.STATE for group in groups.groups):
         # vLLM moves the state of an accepted token to its block when the step has ended, and a save may read it before.
         raise DoesNotFit("Troupe does not support speculative decoding for models with states (Mamba, gated delta net, "
                          f"short convolutions), which vLLM moves between blocks then: {WAY_OUT}")
-    if any(group.stage for group in groups):
+    if any(group.stage for group in groups.groups):
         raise DoesNotFit("Troupe was not tested with speculative decoding and pipeline stages that have groups of their "
                          f"own: {WAY_OUT}")
-    if speculative.method not in TESTED:
+    if groups.table_count > 1 and speculative.method not in TESTED:
         raise DoesNotFit(f"Troupe was not tested with speculative decoding by {speculative.method} and several KV cache "
                          f"groups, but with {', '.join(TESTED)}: {WAY_OUT}")

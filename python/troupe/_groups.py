@@ -2,7 +2,8 @@
 
 vLLM divides layers into groups, each with a block table. Groups that need the same part of a prefix and lie in the same
 memory are one group of Troupe here: a page has the blocks of all of them. As in `_kv_shape`, everything follows from
-vLLM's config, so that scheduler and workers, in processes of their own, agree.
+vLLM's config, so that scheduler and workers, in processes of their own, agree. Of a group whose layers have several
+shapes vLLM gives its scheduler one of them: then workers say what they have (`_stages`).
 """
 
 import hashlib
@@ -27,19 +28,21 @@ class Group:
     tokens: int  # of a window or chunk
     extra_tokens: int
     block_tokens: int
-    block_bytes: int  # of one layer, without padding
-    layers: int
+    block_bytes: int  # of one layer, without padding; of layers with several sizes, the piece that all are multiples of
+    layers: int  # or pieces of them
     tables: tuple[int, ...]  # numbers of vLLM's groups
     names: tuple[tuple[str, ...], ...]  # layers of each of them
     latent: bool  # MLA: the same for all tensor-parallel workers
     layout: str  # the order of bytes in a block
     stage: int = 0  # from 1 on; 0: there are no stages, or all have as many of these layers
+    sizes: tuple[int, ...] = ()  # block bytes of each layer, if they are not the same
 
     @classmethod
     def of(cls, said, stage):
         """From `said` by another process."""
         names = tuple(map(tuple, said["names"]))
-        return cls(**{**said, "tables": tuple(said["tables"]), "names": names, "stage": stage})
+        return cls(**{**said, "tables": tuple(said["tables"]), "names": names, "sizes": tuple(said["sizes"]),
+                      "stage": stage})
 
     def said(self):
         """For other processes, as JSON takes it."""
@@ -54,6 +57,8 @@ class Group:
     def identity(self):
         """What the identity of every group says of this one: also which layer is where in a page."""
         layers = "|".join(",".join(names) for names in self.names)
+        if self.sizes:
+            layers += f" with {','.join(map(str, self.sizes))}"
         return (f"{self.label()}+{self.extra_tokens} blocks {self.block_tokens}x{self.block_bytes} of {layers} as "
                 f"{self.layout}")
 
@@ -88,8 +93,8 @@ class Groups:
 
     def latent(self):
         """Whether all tensor-parallel workers have the same pages. Of groups that are not of stages each worker saves its
-        own, as always."""
-        return all(group.latent and group.stage for group in self.groups)
+        own, as always, unless its layers have several sizes."""
+        return all(group.latent and (group.stage or group.sizes) for group in self.groups)
 
     def of_worker(self, stage):
         """The groups that a worker of the stage has, whose number in vLLM it is."""
@@ -97,7 +102,9 @@ class Groups:
 
     def views(self, tensors, blocks, stage):
         """Members of `troupe_layer` for the layers of a worker's groups."""
-        return [_view(name, tensors, blocks, group) for group in self.of_worker(stage) for name in group.names[0]]
+        return [view for group in self.of_worker(stage)
+                for name, size in zip(group.names[0], group.sizes or [group.block_bytes] * len(group.names[0]))
+                for view in _views(name, tensors, blocks, size, group.block_bytes)]
 
 
 def own_groups(kv_cache_config, page_tokens, on_cpu, vllm_config):
@@ -108,11 +115,12 @@ def own_groups(kv_cache_config, page_tokens, on_cpu, vllm_config):
     for number in wanted:
         if not kv_cache_config.kv_cache_groups[number].layer_names:
             continue  # other stages have its layers
-        found, spec = _group(number, kv_cache_config.kv_cache_groups[number], page_tokens)
+        found, specs = _group(number, kv_cache_config.kv_cache_groups[number], page_tokens)
         key = (found.kind, found.tokens, found.extra_tokens, found.block_tokens, found.block_bytes, found.layers,
-               tuple(places[name] for name in found.names[0]))
-        merged.setdefault(key, ([], spec))[0].append(found)
-    return [_joined(same, layout(same[0].kind, spec, vllm_config, on_cpu)) for same, spec in merged.values()]
+               found.sizes, tuple(places[name] for name in found.names[0]))
+        merged.setdefault(key, ([], specs))[0].append(found)
+    return [_joined(same, " and ".join(dict.fromkeys(layout(same[0].kind, spec, vllm_config, on_cpu) for spec in specs)))
+            for same, specs in merged.values()]
 
 
 def _places(kv_cache_config):
@@ -131,16 +139,16 @@ def _joined(same, order):
 
 
 def _group(number, said, page_tokens):
-    """One of vLLM's groups, and the spec of its layers."""
+    """One of vLLM's groups, and the specs of its layers."""
     spec, names = said.kv_cache_spec, tuple(said.layer_names)
     inner = getattr(spec, "kv_cache_specs", None)
     specs = [inner[name] for name in names] if inner else [spec]
-    kinds = {_kind(each) for each in specs}
-    sizes = {_block_bytes(each) for each in specs}
-    if len(kinds) != 1 or len(sizes) != 1:
-        raise DoesNotFit(f"KV cache group {number} of this model has layers of different shapes, which Troupe does not "
-                         f"support: {WAY_OUT}")
-    kind, tokens, extra = kinds.pop()
+    kinds = {(*_kind(each), each.block_size) for each in specs}
+    sizes = [_block_bytes(each) for each in specs]
+    if len(kinds) != 1:
+        raise DoesNotFit(f"KV cache group {number} of this model has layers that need different parts of a prefix, which "
+                         f"Troupe does not support: {WAY_OUT}")
+    kind, tokens, extra, _ = kinds.pop()
     spec = specs[0]
     if page_tokens % spec.block_size:
         raise DoesNotFit(f"KV cache group {number} of this model has blocks of {spec.block_size} tokens, which do not "
@@ -148,8 +156,13 @@ def _group(number, said, page_tokens):
     if kind == STATE and spec.block_size != page_tokens:
         raise DoesNotFit(f"the states of this model are kept every {spec.block_size} tokens, and its pages have "
                          f"{page_tokens}: start vLLM without a KV connector")
-    return Group(kind, tokens, extra, spec.block_size, sizes.pop(), len(names), (number,), (names,),
-                 latent=_kv_shape.is_latent(spec), layout=""), spec
+    latent = all(_kv_shape.is_latent(each) for each in specs)
+    if len(set(sizes)) == 1:
+        return Group(kind, tokens, extra, spec.block_size, sizes[0], len(names), (number,), (names,), latent, ""), specs
+    # A layer counts as several ones, each with a piece of its blocks.
+    piece = math.gcd(*sizes)
+    return Group(kind, tokens, extra, spec.block_size, piece, sum(sizes) // piece, (number,), (names,), latent, "",
+                 sizes=tuple(sizes)), specs
 
 
 def _kind(spec):
@@ -173,9 +186,18 @@ def _block_bytes(spec):
 
 
 def needed(kv_cache_config):
-    """Whether layers need different parts of a prefix, or all of them only a part of it."""
+    """Whether layers need different parts of a prefix, or all of them only a part of it, or have several shapes."""
     groups = kv_cache_config.kv_cache_groups
-    return len(groups) > 1 or any(_kind(spec)[0] != FULL for group in groups for spec in _kv_shape.specs_of(group))
+    return (len(groups) > 1 or any(_kind(spec)[0] != FULL for group in groups for spec in _kv_shape.specs_of(group))
+            or any(len(set(map(_kv_shape.shape_of, _kv_shape.specs_of(group)))) > 1 for group in groups))
+
+
+def uneven(kv_cache_config):
+    """Whether layers of one of vLLM's groups may have several shapes. Its scheduler has the spec of the first layer, and
+    the places of all."""
+    tensors = [set(tensor.layers) for tensor in getattr(kv_cache_config, "kv_cache_tensors", ())]
+    return any(sum(not tensor.isdisjoint(group.layer_names) for tensor in tensors) > 1
+               for group in kv_cache_config.kv_cache_groups)
 
 
 def keeps_states(kv_cache_config):
@@ -185,7 +207,13 @@ def keeps_states(kv_cache_config):
     return all(getattr(spec, "mamba_cache_mode", "none") == "align" for spec in states)
 
 
-def _view(name, tensors, blocks, group):
+def _views(name, tensors, blocks, size, piece):
+    """Members of `troupe_layer` for a layer with blocks of this size, in pieces."""
+    view = _view(name, tensors, blocks, size)
+    return [{**view, "base": view["base"] + first, "bytes": view["bytes"] - first} for first in range(0, size, piece)]
+
+
+def _view(name, tensors, blocks, block_bytes):
     if name not in tensors:
         raise DoesNotFit(f"vLLM has registered no KV cache for {name}, which is in one of its KV cache groups")
     tensor = tensors[name]
@@ -203,8 +231,8 @@ def _view(name, tensors, blocks, group):
     pieces = size[0] // blocks
     inner = sum((count - 1) * step for count, step in zip(size[1:], stride[1:])) + element
     whole = math.prod(size[1:]) * element
-    if inner != whole or (pieces > 1 and stride[0] != whole) or pieces * whole != group.block_bytes:
-        raise DoesNotFit(f"a block of {name} does not have {group.block_bytes} contiguous bytes ({size}, {stride}): "
+    if inner != whole or (pieces > 1 and stride[0] != whole) or pieces * whole != block_bytes:
+        raise DoesNotFit(f"a block of {name} does not have {block_bytes} contiguous bytes ({size}, {stride}): "
                          f"Troupe does not support this layout with several KV cache groups: {WAY_OUT}")
     if pieces > 1 and len(size) > 3 and size[1] > 1 and stride[1] > stride[2]:
         # Heads before tokens: how large the kernel's blocks are decides the order of bytes, and no identity says it.

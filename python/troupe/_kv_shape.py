@@ -30,10 +30,10 @@ def single_spec(kv_cache_config):
     names, spec = list(groups[0].layer_names), groups[0].kv_cache_spec
     inner = getattr(spec, "kv_cache_specs", None)
     if inner:
-        different = {_shape_of(each) for each in inner.values()}
+        different = {shape_of(each) for each in inner.values()}
         if len(different) != 1:
             raise DoesNotFit(f"Troupe supports models whose layers have one shape, but this one has {len(different)} "
-                             "shapes in its KV cache group: start vLLM without a KV connector")
+                             "shapes in its KV cache group: use vLLM 0.32, or start vLLM without a KV connector")
         spec = inner[names[0]]
     its = kinds(spec)
     if "SlidingWindowSpec" in its:
@@ -59,7 +59,7 @@ def kinds(spec):
     return [kind.__name__ for kind in type(spec).__mro__]
 
 
-def _shape_of(spec):
+def shape_of(spec):
     return type(spec).__name__, spec.page_size_bytes, spec.num_kv_heads, spec.head_size, str(spec.dtype)
 
 

@@ -1,4 +1,5 @@
-"""What each pipeline stage has of a model's layers, in all processes of an engine.
+"""What each pipeline stage has of a model's layers, in all processes of an engine. Without stages, what a worker has of
+them that its scheduler does not know.
 
 vLLM gives a worker the layers of its own stage, and the scheduler those of the first one. The identity of pages contains
 all of them. So workers exchange what they have when they register their KV cache, which all of them do at the same time,
@@ -44,7 +45,8 @@ def checked(said):
     """The stages, without the errors of workers, which are raised."""
     for number, each in enumerate(said):
         if "error" in each:
-            raise DoesNotFit(f"pipeline stage {number}: {each['error']}")
+            where = f"pipeline stage {number}: " if len(said) > 1 else ""
+            raise DoesNotFit(f"{where}{each['error']}")
     return [each["stage"] for each in said]
 
 
@@ -58,8 +60,9 @@ def alike_by_config(vllm_config, kv_cache_config):
     """Whether the config alone says that stages are alike, of which this process knows one. Then nothing has to be passed
     on to the scheduler, which vLLM's `MultiConnector` does for the first of its connectors only."""
     speculative = getattr(vllm_config, "speculative_config", None)
-    if _groups.needed(kv_cache_config) or (speculative is not None
-                                           and speculative.method not in _drafts.WITHOUT_LAYERS):
+    if _groups.needed(kv_cache_config) or _groups.uneven(kv_cache_config):
+        return False
+    if speculative is not None and speculative.method not in _drafts.WITHOUT_LAYERS:
         return False
     try:
         from vllm.distributed.utils import get_pp_indices
@@ -74,12 +77,11 @@ def alike_by_config(vllm_config, kv_cache_config):
 
 
 def require_alike(stages):
-    """For versions of vLLM without several KV cache groups, and where the config has said so."""
+    """For versions of vLLM without several KV cache groups."""
     if not alike(stages):
         layers = ", ".join(str((stage["one_group"] or {}).get("layers", 0)) for stage in stages)
         raise DoesNotFit(f"this model's pipeline stages have different layers ({layers} with a KV cache), which Troupe "
-                         "supports from vLLM 0.32 on, and not where stages have as many layers of which some keep no KV: "
-                         "set VLLM_PP_LAYER_PARTITION so that these numbers are equal, or start vLLM without "
+                         "supports from vLLM 0.32 on: set VLLM_PP_LAYER_PARTITION so that these numbers are equal, or start vLLM without "
                          "--pipeline-parallel-size, or without a KV connector")
 
 
@@ -93,5 +95,7 @@ def groups_of(stages, page_tokens, tables):
         if not stage["groups"]:
             raise DoesNotFit(f"pipeline stage {number} has no layer with a KV cache: start vLLM with another "
                              "VLLM_PP_LAYER_PARTITION, or without a KV connector")
-    groups = [_groups.Group.of(each, number + 1) for number, stage in enumerate(stages) for each in stage["groups"]]
+    # One stage is none.
+    groups = [_groups.Group.of(each, number + 1 if len(stages) > 1 else 0)
+              for number, stage in enumerate(stages) for each in stage["groups"]]
     return _groups.Groups(groups, page_tokens, tables)

@@ -58,9 +58,10 @@ DISK_HITS = {"always": _interface.DISK_HITS_ALWAYS, "when_faster": _interface.DI
 
 @dataclass
 class TroupeMetadata(KVConnectorMetadata):
-    """The work of all workers in a step, in the library's encoding."""
+    """The work of all workers in a step, in the library's encoding, and for how many groups it is; 0: one namespace."""
 
     data: bytes = b""
+    groups: int = 0
 
 
 @dataclass
@@ -77,7 +78,7 @@ if SEVERAL_GROUPS:
 
     @dataclass
     class TroupeStages(KVConnectorHandshakeMetadata):
-        """What all pipeline stages have, as every worker knows it."""
+        """What all pipeline stages have, as every worker knows it. Without stages there is one."""
 
         said: list[dict]
 
@@ -91,28 +92,38 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
-        self._half = None
+        self._half = self._refusal = self._tracer = self._groups = self._pool = self._stages = None
+        self._vllm_config, self._tensors, self._events = vllm_config, None, {}
+        self._known, self._kv_events, self._held_blocks = {}, None, 0
+        self._idle = self._awaits_stages = False
+        try:
+            self._set_up(vllm_config, role, kv_cache_config)
+        except Exception as error:
+            if role == KVConnectorRole.SCHEDULER or vllm_config.parallel_config.pipeline_parallel_size == 1:
+                raise
+            # Workers of other stages wait for what this one has, and get this in its place.
+            self._refusal = error
+
+    def _set_up(self, vllm_config, role, kv_cache_config):
         self._options = Options(self._kv_transfer_config.kv_connector_extra_config,
                                 of_others={"copy_threads": "SGLang", "layer_parts": "SGLang"})
         refuse_what_does_not_work(vllm_config, self._options)
-        collector = _traces.settings(self._options, vllm_config)
-        self._tracer = None
+        self._collector = _traces.settings(self._options, vllm_config)
         self._blocks = kv_cache_config.num_blocks
         self._keys = resolve_keys(self._options.keys, vllm_config)
-        self._groups = self._pool = self._stages = None
-        self._known, self._kv_events, self._held_blocks = {}, None, 0
-        self._tensors, self._events, self._vllm_config = None, {}, vllm_config
-        self._awaits_stages = False
         self._idle = bool(SEVERAL_GROUPS) and not _groups.keeps_states(kv_cache_config)
         if self._idle:
             logger.warning("Troupe: vLLM keeps no states of this model's layers, as prefix caching is off, so nothing is "
                            "loaded or saved: start vLLM with --enable-prefix-caching.")
             return
-        # The other stages' layers are known when all workers have registered their KV cache.
-        self._awaits_stages = (bool(SEVERAL_GROUPS) and vllm_config.parallel_config.pipeline_parallel_size > 1
-                               and not _stages.alike_by_config(vllm_config, kv_cache_config))
+        # The other stages' layers are known when all workers have registered their KV cache, and to the scheduler the
+        # shapes of all layers.
+        staged = vllm_config.parallel_config.pipeline_parallel_size > 1
+        self._alike_by_config = staged and _stages.alike_by_config(vllm_config, kv_cache_config)
+        self._awaits_stages = bool(SEVERAL_GROUPS) and (
+            _groups.uneven(kv_cache_config)
+            or staged and not (self._alike_by_config and role == KVConnectorRole.SCHEDULER))
         if self._awaits_stages:
-            self._collector = collector
             return
         if SEVERAL_GROUPS and _groups.needed(kv_cache_config):
             self._take_groups(vllm_config, kv_cache_config)
@@ -120,19 +131,19 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
             self._take_one_group(vllm_config, kv_cache_config)
         self._connect()
         if role == KVConnectorRole.SCHEDULER:
-            self._start_scheduler(collector)
+            self._start_scheduler()
 
     def _connect(self):
         self._named = self._ns.identity(self._engine)
         # Both halves share it if they are in one process.
         self._connection = _halves.connection(self._options.connection(f"vllm-{os.getpid()}"))
 
-    def _start_scheduler(self, collector):
+    def _start_scheduler(self):
         identity, name = self._named
         self._half = self._made_scheduler()
         self._init_scheduler(self._vllm_config, self._kv_cache_config)
         self._say_attached(f"namespace {name}, identity {identity}")
-        self._init_traces(self._vllm_config, name, *collector)
+        self._init_traces(self._vllm_config, name, *self._collector)
         if self._kv_transfer_config.kv_load_failure_policy != "recompute":
             logger.warning("Troupe: kv_load_failure_policy is \"fail\", so vLLM fails a request with an error if "
                            "a page cannot be loaded; with \"recompute\" it computes those tokens.")
@@ -170,7 +181,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
 
     def _take_groups(self, vllm_config, kv_cache_config, stages=None):
         """`stages`: what each pipeline stage has; None: there is one."""
-        refuse_with_groups(vllm_config, self._options)
+        refuse_with_groups(vllm_config, self._options, len(kv_cache_config.kv_cache_groups))
         page_tokens, self._hash_tokens = page_sizes(vllm_config, kv_cache_config)
         tables = len(kv_cache_config.kv_cache_groups)
         if stages is None:
@@ -178,7 +189,7 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
                                     page_tokens, tables)
         else:
             groups = _stages.groups_of(stages, page_tokens, tables)
-        _drafts.refuse(vllm_config, groups.groups)
+        _drafts.refuse(vllm_config, groups)
         self._groups = self._shape = groups
         self._engine = engine_options(vllm_config, self._options, self._keys, 1, groups.latent())
         identity = groups.identity()
@@ -200,6 +211,8 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
 
     def _own_stage(self):
         """What this worker has, for other processes."""
+        if self._refusal is not None:
+            raise self._refusal
         vllm_config, cache, on_cpu = self._vllm_config, self._kv_cache_config, runs_on_cpu()
         out = {"one_group": None, "groups": [], "tables": len(cache.kv_cache_groups), "page_tokens": 0}
         if not _groups.needed(cache) and cache.kv_cache_groups[0].layer_names:
@@ -214,11 +227,16 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
 
     def _take_stages(self, said):
         stages = _stages.checked(said)
-        if _stages.alike(stages):
+        if not SEVERAL_GROUPS:
+            _stages.require_alike(stages)
+            return
+        alike = _stages.alike(stages)
+        if alike:
             self._take_one_group(self._vllm_config, self._kv_cache_config)
         else:
             self._take_groups(self._vllm_config, self._kv_cache_config, stages)
-        self._stages, self._awaits_stages = said, False
+        # What the config has told the scheduler need not be passed on.
+        self._stages, self._awaits_stages = None if alike and self._alike_by_config else said, False
         self._connect()
 
     if SEVERAL_GROUPS:
@@ -228,17 +246,20 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
 
         def set_xfer_handshake_metadata_pp_aware(self, metadata):
             """From all workers, when they have registered their KV cache and before the first step."""
-            if not self._awaits_stages:
-                return
             first, *others = [getattr(each, "said", None) for each in metadata.values()] or [None]
+            if first is None and not self._awaits_stages:
+                return
             if first is None:
-                raise _kv_shape.DoesNotFit("vLLM has passed on what another connector says: with pipeline stages of different "
-                                           "layers, Troupe works as the first connector of a MultiConnector, or alone")
+                raise _kv_shape.DoesNotFit("vLLM has passed on what another connector says: with layers of several "
+                                           "shapes, and with pipeline stages of different layers, Troupe works as the "
+                                           "first connector of a MultiConnector, or alone")
             if any(each != first for each in others):
-                raise _kv_shape.DoesNotFit("workers have exchanged different things about their pipeline stages: start "
-                                           "vLLM without --pipeline-parallel-size, or without a KV connector")
+                raise _kv_shape.DoesNotFit("workers have said different things about their layers: start vLLM without "
+                                           "--pipeline-parallel-size, or without a KV connector")
+            # The config may have said that stages are alike of which some layers keep no KV.
+            self.shutdown()
             self._take_stages(first)
-            self._start_scheduler(self._collector)
+            self._start_scheduler()
 
     def _say_attached(self, what):
         absence = self._half.absence()
@@ -267,12 +288,11 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         if self._idle:
             return
         self._tensors = kv_caches
+        own = _stages.described(self._own_stage)
         if self._vllm_config.parallel_config.pipeline_parallel_size > 1:
-            said = _stages.exchanged(_stages.described(self._own_stage))
-            if self._awaits_stages:
-                self._take_stages(said)
-            else:
-                _stages.require_alike(_stages.checked(said))
+            self._take_stages(_stages.exchanged(own))
+        elif self._awaits_stages:
+            self._take_stages([own])
         views = self._views()
         first = next(iter(kv_caches.values()))
         device = (first[0] if isinstance(first, (list, tuple)) else first).device
@@ -306,12 +326,24 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
 
     def handle_preemptions(self, kv_connector_metadata):
         if self._half is not None:
-            self._half.handle_preemptions(kv_connector_metadata.data)
+            self._half.handle_preemptions(self._data_of(kv_connector_metadata))
 
     def bind_connector_metadata(self, connector_metadata):
         super().bind_connector_metadata(connector_metadata)
         if self._half is not None:
-            self._half.bind(connector_metadata.data)
+            self._half.bind(self._data_of(connector_metadata))
+
+    def _data_of(self, metadata):
+        """The library's metadata, from a scheduler that knows the same groups. Within a MultiConnector it may not know
+        what workers have said."""
+        if metadata.groups != self._group_count():
+            raise _kv_shape.DoesNotFit("the scheduler was not told that this model's pipeline stages have different "
+                                       "layers with a KV cache: Troupe works as the first connector of a "
+                                       "MultiConnector then, or alone")
+        return metadata.data
+
+    def _group_count(self):
+        return 0 if self._groups is None else len(self._groups.groups)
 
     def clear_connector_metadata(self):
         super().clear_connector_metadata()
@@ -475,10 +507,10 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
     def build_connector_meta(self, scheduler_output):
         if self._half is None:
             if not self._idle and self._awaits_stages:
-                raise _kv_shape.DoesNotFit("vLLM has not passed on what its pipeline stages have: start it without "
+                raise _kv_shape.DoesNotFit("vLLM has not passed on what its workers have: start it without "
                                            "--pipeline-parallel-size, or without a KV connector")
             return TroupeMetadata()
-        meta = TroupeMetadata(self._half.build_meta(self._filled(scheduler_output)))
+        meta = TroupeMetadata(self._half.build_meta(self._filled(scheduler_output)), self._group_count())
         self._take_holds()
         return meta
 
@@ -968,17 +1000,19 @@ def refuse_what_does_not_work(vllm_config, options):
                                    "with --no-async-scheduling, or leave it out")
 
 
-def refuse_with_groups(vllm_config, options):
-    """Raises errors for settings that do not work with several KV cache groups."""
+def refuse_with_groups(vllm_config, options, tables):
+    """Raises errors for settings that do not work with several KV cache groups, or with one of several parts."""
     parallel = vllm_config.parallel_config
     if options.load == "sync":
         raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not work with a model that has several KV cache "
-                                   "groups, or pipeline stages with different layers, since vLLM does not compute again "
-                                   "what such a load did not bring: leave it out")
+                                   "groups, layers of several shapes, or pipeline stages with different layers, since "
+                                   "vLLM does not compute again what such a load did not bring: leave it out")
     if parallel.decode_context_parallel_size > 1:
-        raise _kv_shape.DoesNotFit("Troupe does not support decode context parallelism with several KV cache groups, or "
-                                   f"with pipeline stages of different numbers of layers: {_groups.WAY_OUT}")
+        way_out = _groups.WAY_OUT if tables > 1 else "start vLLM without it, or without a KV connector"
+        raise _kv_shape.DoesNotFit("Troupe does not support decode context parallelism with several KV cache groups, with "
+                                   "layers of several shapes, or with pipeline stages of different numbers of layers: "
+                                   f"{way_out}")
     if options.page_tokens:
-        raise _kv_shape.DoesNotFit("\"troupe.page_tokens\" does not work with a model that has several KV cache groups, or "
-                                   "pipeline stages with different layers, whose pages have the block size of the "
-                                   "largest group: leave it out")
+        raise _kv_shape.DoesNotFit("\"troupe.page_tokens\" does not work with a model that has several KV cache groups, "
+                                   "layers of several shapes, or pipeline stages with different layers, whose pages have "
+                                   "the block size of the largest group: leave it out")

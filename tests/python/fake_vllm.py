@@ -183,6 +183,14 @@ class RSWASpec(FullAttentionSpec):
     rswa_window = 256
 
 
+class UniformTypeKVCacheSpecs:
+    """Of layers that need the same part of a prefix and have several shapes."""
+
+    def __init__(self, specs):
+        self.kv_cache_specs, first = specs, next(iter(specs.values()))
+        self.block_size, self.page_size_bytes = first.block_size, sum(each.page_size_bytes for each in specs.values())
+
+
 class state_dtype:
     itemsize = 4
 
@@ -211,6 +219,16 @@ def grouped_config(groups, blocks=100, page_tokens=16, hash_tokens=16):
                 kv_cache_tensors=tensors, prefix_cacheable_group_ids=tuple(range(len(groups))),
                 kv_cache_groups=[some(layer_names=list(names), kv_cache_spec=spec, is_eagle_group=False)
                                  for spec, names in groups])
+
+
+def several_shapes(specs):
+    """One group of layers with these specs, as a worker has it, and as vLLM gives it to its scheduler."""
+    names, first = list(specs), next(iter(specs.values()))
+    out = [grouped_config([(spec, names)]) for spec in (UniformTypeKVCacheSpecs(specs), first)]
+    for cache in out:
+        cache.kv_cache_tensors = [some(layers=[name], size=1 << 20, layer_stride=1 << 19, offset=0,
+                                       block_stride=spec.page_size_bytes) for name, spec in specs.items()]
+    return out
 
 
 def vllm_config(extra=None, **changes):

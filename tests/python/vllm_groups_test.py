@@ -206,6 +206,75 @@ class groups(with_groups):
             self.made(cache, speculative_config=fake_vllm.some(method=method))
             self.assertEqual(len(self.groups), 2)
 
+    def test_layers_of_several_shapes_are_pieces_of_one_size(self):
+        full = fake_vllm.FullAttentionSpec
+        worker_cache, scheduler_cache = fake_vllm.several_shapes({"a": full(heads=2), "b": full(heads=1, head_size=192)})
+        registered = []
+
+        def register(worker, layers, count, blocks):
+            registered.append([(each.base, each.bytes, each.block_stride) for each in layers[:count]])
+            return 0
+
+        self.library.answers["troupe_worker_register"] = register
+        worker, scheduler = self.made(worker_cache, KVConnectorRole.WORKER), self.made(scheduler_cache)
+        self.assertEqual(self.asked("troupe_scheduler_create_groups"), [])
+        size = 1 << 20
+        worker.register_kv_caches({"a": fake_vllm.tensor((100, 2, 16, 128), storage=size),
+                                   "b": fake_vllm.tensor((100, 1, 16, 384), storage=size)})
+        of_worker = self.groups, self.layouts
+        scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): worker.get_handshake_metadata()})
+        # Blocks of 8192 and 12288 bytes.
+        self.assertEqual(self.groups, [(_groups.FULL, 0, 16, [0], b"engine-0.full", 5, 1, 4096)])
+        self.assertEqual((self.groups, self.layouts), of_worker)
+        self.assertEqual([(base - (1 << 40), rest, stride) for base, rest, stride in registered[0]],
+                         [(0, size, 8192), (4096, size - 4096, 8192),
+                          (0, size, 12288), (4096, size - 4096, 12288), (8192, size - 8192, 12288)])
+        self.assertEqual(len(self.asked("troupe_scheduler_create_groups")), 1)
+
+    def test_the_identity_contains_the_sizes_of_all_layers(self):
+        full, layouts = fake_vllm.FullAttentionSpec, set()
+        for sizes in ((64, 192), (128, 128), (192, 64), (64, 64, 128)):
+            cache, _ = fake_vllm.several_shapes({f"layers.{number % 2}{number // 2 * 'x'}": full(heads=1, head_size=size)
+                                                 for number, size in enumerate(sizes)})
+            groups = _groups.Groups(_groups.own_groups(cache, 16, True, None), 16, 1)
+            layouts.add(groups.identity())
+        self.assertEqual(len(layouts), 4)
+
+    def test_a_scheduler_that_does_not_get_the_shapes_is_refused(self):
+        full = fake_vllm.FullAttentionSpec
+        worker_cache, scheduler_cache = fake_vllm.several_shapes({"a": full(), "b": full(heads=1)})
+        scheduler = self.made(scheduler_cache)
+        with self.assertRaisesRegex(ValueError, "not passed on what its workers"):
+            scheduler.build_connector_meta(None)
+        with self.assertRaisesRegex(ValueError, "first connector of a MultiConnector"):
+            scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): "another connector's"})
+        worker = self.made(worker_cache, KVConnectorRole.WORKER)
+        worker.register_kv_caches({"a": fake_vllm.tensor((100, 2, 16, 128)), "b": fake_vllm.tensor((100, 1, 16, 128))})
+        with self.assertRaisesRegex(ValueError, "was not told"):
+            worker.bind_connector_metadata(fake_vllm.some(data=b"for one namespace", groups=0))
+
+    def test_layers_of_one_shape_stay_one_namespace_if_they_lie_apart(self):
+        full = fake_vllm.FullAttentionSpec
+        fake_vllm.platform.cpu = False
+
+        def identity(ns, engine, digest, name):
+            digest.value, name.value = b"0" * 32, b"engine-0"
+            return 0
+
+        self.library.answers["troupe_namespace_identity"] = identity
+        worker_cache, scheduler_cache = fake_vllm.several_shapes({"a": full(), "b": full()})
+        worker, scheduler = self.made(worker_cache, KVConnectorRole.WORKER), self.made(scheduler_cache)
+        worker.register_kv_caches({name: fake_vllm.tensor((100, 2, 16, 128)) for name in "ab"})
+        scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): worker.get_handshake_metadata()})
+        self.assertEqual(len(self.asked("troupe_scheduler_create")), 1)
+        self.assertEqual(self.asked("troupe_scheduler_create_groups"), [])
+
+    def test_layers_of_one_group_that_need_different_parts_are_refused(self):
+        cache, _ = fake_vllm.several_shapes({"a": fake_vllm.FullAttentionSpec(), "b": fake_vllm.SlidingWindowSpec()})
+        worker = self.made(cache, KVConnectorRole.WORKER)
+        with self.assertRaisesRegex(ValueError, "different parts of a prefix"):
+            worker.register_kv_caches({})
+
     def test_without_prefix_caching_there_are_no_states(self):
         cache = state_model()
         for group in cache.kv_cache_groups[:2]:

@@ -70,9 +70,9 @@ class stages(unittest.TestCase):
         return fake_vllm.vllm_config({"troupe.namespace": "mine", **(extra or {})},
                                      parallel_config__pipeline_parallel_size=2, **changes)
 
-    def engine(self, *caches, **changes):
+    def engine(self, *caches, config=None, **changes):
         """The halves of an engine whose stages have these configs: workers, and the scheduler."""
-        config = self.config(**changes)
+        config = config or self.config(**changes)
         workers = [TroupeConnector(config, WORKER, cache) for cache in caches]
         self.said = [json.loads(json.dumps(_stages.described(worker._own_stage))) for worker in workers]
         scheduler = TroupeConnector(config, SCHEDULER, caches[0])
@@ -140,6 +140,22 @@ class stages(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "pipeline stage 1: no such layer"):
             worker.register_kv_caches({})
 
+    def test_a_worker_that_refuses_says_so_to_those_that_wait(self):
+        config = self.config({"troupe.adress": "x"})
+        worker = TroupeConnector(config, WORKER, one_group("layers.0"))
+        with mock.patch.object(_stages, "exchanged", lambda mine: [{"stage": {}}, mine]):
+            with self.assertRaisesRegex(ValueError, "pipeline stage 1: .*troupe.adress"):
+                worker.register_kv_caches({"layers.0": None})
+        other = TroupeConnector(self.config(), WORKER, one_group("layers.0"))
+        self.said = [_stages.described(other._own_stage), _stages.described(worker._own_stage)]
+        with self.assertRaisesRegex(ValueError, "pipeline stage 1: .*troupe.adress"):
+            other.register_kv_caches({"layers.0": None})
+        # Without stages no worker waits, and none waits for the scheduler.
+        for role, changes in ((WORKER, {"parallel_config__pipeline_parallel_size": 1}), (SCHEDULER, {})):
+            with self.assertRaisesRegex(ValueError, "troupe.adress"):
+                TroupeConnector(fake_vllm.vllm_config({"troupe.adress": "x"}, **{
+                    "parallel_config__pipeline_parallel_size": 2, **changes}), role, one_group("layers.0"))
+
     def test_what_does_not_work_with_stages_of_different_sizes_is_said(self):
         unequal = one_group("layers.0", "layers.1"), one_group("layers.2")
         for changes, sentence in (({"speculative_config": fake_vllm.some(method="ngram")}, "stages"),
@@ -173,11 +189,18 @@ class stages(unittest.TestCase):
             worker = TroupeConnector(config, WORKER, one_group("layers.0", "layers.1"))
             self.assertIsNone(worker.get_handshake_metadata())
             scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): "another connector's"})
-            # What the workers have is compared all the same.
-            self.said = [_stages.described(worker._own_stage), _stages.described(
-                TroupeConnector(config, WORKER, one_group("layers.2", "layers.3", "draft.0"))._own_stage)]
-            with self.assertRaisesRegex(ValueError, r"\(2, 3 with"):
-                worker.register_kv_caches({})
+            # What the workers have is compared all the same: a layer of the last stage keeps no KV.
+            self.library.asked.clear()
+            workers, scheduler = self.engine(one_group("layers.0", "layers.1"), one_group("layers.2"), config=config)
+            self.assertEqual(len(self.asked("troupe_scheduler_shutdown") + self.asked("troupe_scheduler_close")), 1)
+            self.assertEqual([[group[:4] for group in each] for each in self.created],
+                             [[(1, _groups.FULL, [0], 2), (2, _groups.FULL, [0], 1)]] * 3)
+            # A scheduler that is not told so is found by the workers, before they load or save.
+            with self.assertRaisesRegex(ValueError, "was not told"):
+                workers[0].bind_connector_metadata(fake_vllm.some(data=b"for one namespace", groups=0))
+            with self.assertRaisesRegex(ValueError, "was not told"):
+                workers[0].handle_preemptions(fake_vllm.some(data=b"for one namespace", groups=0))
+            workers[0].bind_connector_metadata(fake_vllm.some(data=b"for two groups", groups=2))
             # Not where the config does not say it.
             for cache in (one_group("layers.0"), two_groups(["layers.0"], ["layers.1"])):
                 unknown = TroupeConnector(config, SCHEDULER, cache)
