@@ -186,11 +186,12 @@ class groups(with_groups):
         self.addCleanup(setattr, fake_vllm.SlidingWindowSpec, "block_size", 16)
         for cache, sentence, changes in (
                 (unequal, "do not divide", {}),
-                (window_model(), "not tested with speculative decoding by mtp",
-                 {"speculative_config": fake_vllm.some(method="mtp")}),
+                (window_model(), "not tested with speculative decoding by dflash",
+                 {"speculative_config": fake_vllm.some(method="dflash")}),
                 (window_model(), "not tested with speculative decoding by medusa",
                  {"speculative_config": fake_vllm.some(method="medusa")}),
-                (state_model(), "states", {"speculative_config": fake_vllm.some(method="ngram")}),
+                (state_model(), "not tested with speculative decoding by medusa",
+                 {"speculative_config": fake_vllm.some(method="medusa")}),
                 (window_model(), "context", {"parallel_config__decode_context_parallel_size": 2}),
                 (window_model(), "sync", {"extra": {"troupe.load": "sync"},
                                           "scheduler_config__async_scheduling": False}),
@@ -199,12 +200,14 @@ class groups(with_groups):
                 self.made(cache, **changes)
 
     def test_drafts_work_where_they_were_tested(self):
-        for method in ("ngram", "draft_model", "eagle"):
+        for method in ("ngram", "draft_model", "eagle", "mtp"):
             cache = window_model()
             # vLLM 0.33 marks the group of EAGLE's layers, and 0.32 does not.
             cache.kv_cache_groups[2].is_eagle_group = method == "eagle"
             self.made(cache, speculative_config=fake_vllm.some(method=method))
             self.assertEqual(len(self.groups), 2)
+            self.made(state_model(), speculative_config=fake_vllm.some(method=method))
+            self.assertEqual([group[0] for group in self.groups], [_groups.FULL, _groups.STATE])
 
     def test_layers_of_several_shapes_are_pieces_of_one_size(self):
         full = fake_vllm.FullAttentionSpec
