@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 
+import moved_states
 import tiny_model
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -74,6 +75,8 @@ class engine:
             cut_prefills()
         if options.get("pipeline_parallel_size", 1) > 1:
             make_room_between_stages()
+        if options.get("speculative_config"):
+            moved_states.move_states()
         foreseen = options.pop("foreseen", None)
         if self.multiprocessing:
             os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"

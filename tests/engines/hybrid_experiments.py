@@ -9,85 +9,19 @@ import functools
 import os
 import signal
 import time
-from dataclasses import dataclass, field
 
 import engines
-import tiny_hybrids
-import tiny_model
-from experiments import (BLOCK, EXACT, PROMPT, PROMPTS, ROUNDING, SEVERAL_GROUPS, equal, experiments, external,
-                         failed_loads, groups_of, halves, play_two_in_turns, require, require_attached, require_equal,
-                         runs_apart, schedules_ahead, usual, versions, wrong)
+from experiments import (PROMPT, PROMPTS, ROUNDING, SEVERAL_GROUPS, equal, experiments, external, failed_loads, groups_of,
+                         halves, play_two_in_turns, require, require_attached, require_equal, runs_apart,
+                         schedules_ahead, usual, versions, wrong)
+from hybrid_kinds import CONVOLUTIONS, KINDS, MORE_HEADS, PADDED, SEVERAL_SHAPES, kind  # noqa: F401
 
 # How much logprobs of a schedule with bfloat16 differ from those of another one, see `ROUNDING` in experiments.py.
 COARSE = 0.1
 
-
 # Workers in processes of their own never sleep while requests load. On few cores a node beside them gets its turns late.
 PATIENT = {"lookup_patience_seconds": 120, "request_timeout_seconds": 60, "lease_seconds": 120,
            "task_deadline_seconds": 120}
-
-
-@dataclass(frozen=True)
-class kind:
-    """A model, and what is known of its hits."""
-
-    name: str
-    what: str
-    config: callable
-    weights: callable
-    # Hits are multiples of so many tokens.
-    unit: int
-    # Ends of the names of Troupe's namespaces, one for each of its groups.
-    groups: tuple
-    options: dict = field(default_factory=dict)
-    # Options with which the schedule makes no difference above `rounding`. Where there are none, requests play one at a
-    # time, so that the schedule is always the same.
-    exact: dict = field(default_factory=lambda: EXACT)
-    limit: int | None = None
-    # Prompts, their tokens, generated tokens, and so few blocks that some of the requests are preempted.
-    crowd: tuple = ()
-    # Prompts whose pages do not fit into 32 MiB.
-    many: int = 0
-    # Options for workers in processes of their own, beside `options`.
-    apart: dict = field(default_factory=dict)
-    # Whether a store has more than vLLM's own cache keeps, since the bytes of all blocks are there for a step.
-    keeps_all: bool = False
-
-    @property
-    def rounding(self):
-        """How much logprobs may differ with the `exact` options."""
-        return 0.0 if self.limit else ROUNDING
-
-    def found(self, tokens=PROMPT):
-        """The hit of a prompt of so many tokens, the last of which is always computed."""
-        return (tokens - 1) // self.unit * self.unit
-
-    def pages(self, group, prompts=PROMPTS, tokens=PROMPT):
-        """The number of pages of such prompts in a group."""
-        return prompts * (1 if group.endswith("state") else tokens // self.unit)
-
-    def engine(self, lab):
-        model = tiny_model.write(lab.directory / f"tiny-{self.name}", config=self.config(), weights=self.weights)
-        return {"model": model, "enable_prefix_caching": True, **self.options}
-
-
-KINDS = (
-    kind("windows", "windows", tiny_model.windows, tiny_model.shapes, unit=BLOCK, groups=("full", "window-256"),
-         crowd=(6, 250, 300, 60), many=16, keeps_all=True),
-    # vLLM makes its blocks twice as long, so that a state fits into a page. Where workers are processes, its scheduler
-    # does not get to know of that, and vLLM keeps no state at all, with or without a connector: hence the block size.
-    # Its kernels for CPUs need bfloat16.
-    kind("delta-net", "gated delta net", tiny_hybrids.delta_net, tiny_hybrids.delta_net_weights, unit=2 * BLOCK,
-         groups=("full", "state"), exact={}, limit=1, crowd=(4, 700, 120, 24), many=48,
-         apart={"block_size": 2 * BLOCK}),
-    kind("mamba2", "Mamba 2", tiny_hybrids.mamba2, tiny_hybrids.mamba2_weights, unit=BLOCK, groups=("full", "state"),
-         options={"cut_prefills": True}, crowd=(4, 600, 200, 26), many=48),
-)
-
-
-# Played as little as possible, since Troupe does not distinguish it from the other kinds with states.
-CONVOLUTIONS = kind("convolutions", "short convolutions", tiny_model.convolutions, tiny_hybrids.convolution_weights,
-                    unit=BLOCK, groups=("full", "state"), limit=1)
 
 
 def of_each_kind(what, kinds=KINDS):
@@ -143,27 +77,27 @@ def warm(lab, this, name):
     made = lab.node(f"{this.name}-{name}").start()
     outputs, metrics = play(lab, this, made, usual())
     require_hits(metrics, 0, "were found in an empty cache")
-    require_equal(outputs, baseline(lab, this, usual()))
+    require_equal(outputs, baseline(lab, this, usual()), this.gap)
     return made
 
 
 def require_all_found(lab, this, made):
     """Requires the longest hits that this kind of model can have for all usual prompts, and the right output."""
     outputs, metrics = play(lab, this, made, usual())
-    require_equal(outputs, baseline(lab, this, usual()))
+    require_equal(outputs, baseline(lab, this, usual()), this.gap)
     require_hits(metrics, PROMPTS * this.found())
     return PROMPTS * this.found()
 
 
 @of_each_kind("an empty cache; then another engine finds the longest prefix that every group has",
-              (*KINDS, CONVOLUTIONS))
+              (*KINDS, CONVOLUTIONS, PADDED, SEVERAL_SHAPES))
 def restarted(this, lab):
     made = warm(lab, this, "restarted")
     found = require_all_found(lab, this, made)
     return found, f"{this.found()} of {PROMPT} tokens each"
 
 
-@of_each_kind("EngineCore in a process of its own, asynchronous scheduling")
+@of_each_kind("EngineCore in a process of its own, asynchronous scheduling", (*KINDS, SEVERAL_SHAPES))
 def own_process(this, lab):
     made = lab.node(f"{this.name}-own-process").start()
     wanted = baseline(lab, this, usual(), **this.exact)
@@ -262,7 +196,7 @@ def preemption(this, lab):
     if this.limit:
         # Rounding has hidden the last bits; pages must have them.
         outputs, metrics = play(lab, this, made, prompts)
-        require_equal(outputs, baseline(lab, this, prompts))
+        require_equal(outputs, baseline(lab, this, prompts), this.gap)
         require_hits(metrics, count * this.found(tokens))
     return sum(found) + again, f"{again} of them by preempted requests"
 
@@ -331,7 +265,7 @@ def abort(this, lab):
         return outputs, tracked, one.llm.reset_prefix_cache(), one.metrics(), begun
 
     outputs, tracked, free, metrics, begun = lab.start(play_and_abort, lab.connector(made), **this.engine(lab)).result()
-    require_equal(outputs, baseline(lab, this, usual()))
+    require_equal(outputs, baseline(lab, this, usual()), this.gap)
     require_groups(this, made)
     require(tracked == 0, f"the connector still knows of {tracked} requests")
     require(free, "blocks of aborted requests were never freed")
@@ -364,7 +298,8 @@ def abort_while_loading(one, turn):
     return loading
 
 
-@of_each_kind("bytes changed on the disk in one group and then the other: shorter hits or none, and saved anew")
+@of_each_kind("bytes changed on the disk in one group and then the other: shorter hits or none, and saved anew",
+              (*KINDS, SEVERAL_SHAPES))
 def damaged_pages(this, lab):
     made = warm(lab, this, "damaged")
     hits, remarks = 0, []
@@ -373,7 +308,7 @@ def damaged_pages(this, lab):
         most = 1 if group == "full" else None
         damaged, pages = damage(made, group, most, after=3 if most else 0)
         outputs, metrics = play(lab, this, made, usual())
-        require_equal(outputs, baseline(lab, this, usual()))
+        require_equal(outputs, baseline(lab, this, usual()), this.gap)
         require(failed_loads(metrics) > 0, f"{group}: no load has failed: the damage was not met")
         found = [x["cached"] for x in outputs]
         if most is None:
@@ -406,7 +341,7 @@ def erased_group(this, lab):
         erased = made.clear(namespace(made, group)["id"])
         require(erased > 0, f"there was no page of the group {group!r}")
         outputs, metrics = play(lab, this, made, usual())
-        require_equal(outputs, baseline(lab, this, usual()))
+        require_equal(outputs, baseline(lab, this, usual()), this.gap)
         require_hits(metrics, 0, f"were found without the group {group!r}")
         hits += require_all_found(lab, this, made)
     return hits, "0 where a group was missing"
@@ -474,7 +409,7 @@ def node_killed(this, lab):
     require(all(killed), f"the node was killed in {killed} steps with saves and with loads")
     require(all(free), "blocks of saves and loads that the node's end has interrupted were never freed")
     for prompts, each in outputs:
-        require_equal(each, baseline(lab, this, prompts))
+        require_equal(each, baseline(lab, this, prompts), this.gap)
     require(failed > 0, "no load has failed")
     require(hits > 0 and hits % this.unit == 0, f"{hits} tokens were found by the engine that had lost its node")
     return hits + require_all_found(lab, this, made), f"{failed} loads failed; {hits} by the engine that lost its node"
@@ -524,7 +459,8 @@ def all_free(one):
     return True
 
 
-@of_each_kind("two tensor-parallel workers, each with its share of every group")
+@of_each_kind("two tensor-parallel workers, each with its share of every group",
+              (*KINDS[:3], MORE_HEADS, SEVERAL_SHAPES))
 def tensor_parallel(this, lab):
     made = lab.node(f"{this.name}-two-workers").start()
     wanted = baseline(lab, this, usual(), tensor_parallel_size=2, multiprocessing="fork", **this.apart, **this.exact)
@@ -561,7 +497,7 @@ def retention_interval(this, lab):
 
 
 @of_each_kind("control: loaded blocks of one group and then the other are zeroed, and each output differs",
-              (*KINDS, CONVOLUTIONS))
+              (*KINDS, CONVOLUTIONS, PADDED))
 def control(this, lab):
     made = warm(lab, this, "control")
     wanted = baseline(lab, this, usual())
@@ -572,8 +508,21 @@ def control(this, lab):
     return len(this.groups) * PROMPTS * this.found(), "differs, as it must"
 
 
+@of_each_kind("control: loaded blocks of a layer with a window and then of full attention are zeroed: outputs differ",
+              (SEVERAL_SHAPES,))
+def layer_control(this, lab):
+    made = warm(lab, this, "layers")
+    wanted = baseline(lab, this, usual())
+    layers = ("layer-.layers.1.", "layer-.layers.2.")
+    for layer in layers:
+        outputs, metrics = play_spoilt(lab, this, made, layer, groups=1)
+        require_hits(metrics, PROMPTS * this.found())
+        require_none_equal(outputs, wanted, f"zeroed blocks of {layer}")
+    return len(layers) * PROMPTS * this.found(), "differs, as it must"
+
+
 @of_each_kind("control: a hit of the full layers, other blocks as the last request left them: the output differs",
-              (*KINDS, CONVOLUTIONS))
+              (*KINDS, CONVOLUTIONS, PADDED))
 def naive_control(this, lab):
     """What a connector gives that takes the hit of one group for that of all: such a hit is as long, and no load fails.
     So few blocks that all of them were used before make no difference to an engine that loads all groups."""
@@ -586,11 +535,11 @@ def naive_control(this, lab):
     require_none_equal(outputs, wanted, "blocks that nothing was loaded into")
     outputs, metrics = play_spoilt(lab, this, made, "none", others, **options)
     require_hits(metrics, (PROMPTS + len(others)) * this.found())
-    require_equal(outputs, wanted)
+    require_equal(outputs, wanted, this.gap)
     return PROMPTS * this.found(), "differs, as it must; not with all groups"
 
 
-def play_spoilt(lab, this, made, what, before=(), **options):
+def play_spoilt(lab, this, made, what, before=(), groups=2, **options):
     """Outputs of the usual prompts, and metrics, of an engine that spoils loaded blocks, see `GroupSpoiling`; `before`:
     prompts that are played first, one at a time."""
 
@@ -599,9 +548,9 @@ def play_spoilt(lab, this, made, what, before=(), **options):
         return one.play(usual(), limit=this.limit), one.metrics(), groups_of(one)
 
     connector = lab.connector(made, name="GroupSpoilingConnector", module="spoiling")
-    outputs, metrics, groups = lab.start(play_and_count, connector, environment={"SPOILT_GROUPS": what},
+    outputs, metrics, seen = lab.start(play_and_count, connector, environment={"SPOILT_GROUPS": what},
                                          **{**this.engine(lab), **options}).result()
-    require(groups > 1, "vLLM makes one KV cache group of this model")
+    require(min(seen, 2) == groups, f"vLLM makes {seen} KV cache groups of this model")
     return outputs, metrics
 
 

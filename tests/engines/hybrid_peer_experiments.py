@@ -61,7 +61,7 @@ def two_hosts(this, lab):
         wait_for_sessions(this, made)
     outputs, metrics = play(lab, this, first, usual())
     require_hits(metrics, 0, "were found in an empty cache")
-    require_equal(outputs, baseline(lab, this, usual()))
+    require_equal(outputs, baseline(lab, this, usual()), this.gap)
     require(fetched_pages(second) == 0, "pages moved before anything was looked up")
     found = require_all_found(lab, this, second)
     moved = fetched_pages(second)
@@ -80,6 +80,6 @@ def two_hosts(this, lab):
     for group in this.groups:
         require(second.clear(namespace(second, group)["id"]) > 0, f"no page of the group {group!r} was fetched")
     outputs, metrics = play(lab, this, second, usual())
-    require_equal(outputs, wanted)
+    require_equal(outputs, wanted, this.gap)
     require_hits(metrics, 0, "were found without the other host")
     return found, f"{moved} pages moved"

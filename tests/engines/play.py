@@ -54,6 +54,7 @@ def main():
         import request_id_experiments  # noqa: F401
         import speculative_experiments  # noqa: F401
         import stage_experiments  # noqa: F401
+        import state_draft_experiments  # noqa: F401
         import trace_experiments  # noqa: F401
         import vllm_router_experiments  # noqa: F401
         from experiments import experiments, gaps, lab, versions, wrong

@@ -2,8 +2,10 @@
 
 import ctypes
 import os
+import time
 
 import troupe.vllm
+from troupe._kv_shape import DoesNotFit
 from troupe.vllm import TroupeConnector
 
 # Filled where both halves are in one process: what is to be spoilt when a request has loaded, and layers' memory.
@@ -52,15 +54,17 @@ class SpoilingConnector(SpoilingWhatWasLoaded, TroupeConnector):
 class GroupSpoiling(SpoilingWhatWasLoaded):
     """Zeroes the loaded blocks of one kind of group, for connectors of models with several KV cache groups, both halves
     of which are in one process. The environment's SPOILT_GROUPS names the kind: full, state, or window-TOKENS. "left":
-    all but the full layers keep what was in their blocks before the load. "none": nothing is spoilt."""
+    all but the full layers keep what was in their blocks before the load. "none": nothing is spoilt. "layer-NAME":
+    layers with this in their names, of whatever group."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         wanted = os.environ["SPOILT_GROUPS"]
         self._left = wanted == "left"
         kinds = {number: kind_of(each.kv_cache_spec) for number, each in enumerate(kv_cache_config.kv_cache_groups)}
+        self._layer = wanted.removeprefix("layer-") if wanted.startswith("layer-") else ""
         self._spoilt = {number: kv_cache_config.kv_cache_groups[number] for number, kind in kinds.items()
-                        if (kind != "full" if self._left else kind == wanted)}
+                        if self._layer or (kind != "full" if self._left else kind == wanted)}
         if not self._spoilt and wanted != "none":
             raise ValueError(f"this model has no KV cache group of the kind {wanted!r}")
         self._computed = {}
@@ -82,7 +86,8 @@ class GroupSpoiling(SpoilingWhatWasLoaded):
         for number, group in self._spoilt.items():
             for block in blocks.blocks[number][:end // group.kv_cache_spec.block_size]:
                 if not block.is_null and block.block_hash is None:
-                    loading += [self._replacement(name, block.block_id) for name in group.layer_names]
+                    loading += [self._replacement(name, block.block_id) for name in group.layer_names
+                                if self._layer in name]
 
     def _replacement(self, name, block):
         """A block, and the bytes that replace what is loaded into it."""
@@ -123,9 +128,36 @@ class StageSpoilingConnector(SpoilingWhatWasLoaded, TroupeConnector):
             ctypes.memset(tensor.data_ptr(), 0x3F, tensor[1:].numel() * tensor.element_size() // 2)
 
 
+class RefusingStageConnector(TroupeConnector):
+    """Refuses to start in the second pipeline stage."""
+
+    def _set_up(self, vllm_config, role, kv_cache_config):
+        if role == troupe.vllm.KVConnectorRole.WORKER and troupe.vllm.pipeline_stage() == 1:
+            raise DoesNotFit("as the experiment wants")
+        super()._set_up(vllm_config, role, kv_cache_config)
+
+
 class UnrefusingConnector(TroupeConnector):
     """Starts with model runners that are known not to return to the position of a failed load."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
         troupe.vllm.goes_back = lambda vllm_config: True
         super().__init__(vllm_config, role, kv_cache_config)
+
+
+class EarlySavingConnector(TroupeConnector):
+    """Saves pages when the forward pass has ended, before vLLM has moved the states of accepted drafts."""
+
+    def register_kv_caches(self, kv_caches):
+        super().register_kv_caches(kv_caches)
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+        move = GPUModelRunner._update_states_after_model_execute
+
+        def save_and_move(runner, tokens, scheduled):
+            self.wait_for_save()
+            # Until pages are copied.
+            time.sleep(0.1)
+            move(runner, tokens, scheduled)
+
+        GPUModelRunner._update_states_after_model_execute = save_and_move

@@ -6,15 +6,19 @@ experiment erases or damages the pages of one stage alone: then nothing, or less
 """
 
 import functools
+import time
 
 import tiny_hybrids
 import tiny_model
 from experiments import (BLOCK, EXACT, PROMPT, PROMPTS, SEVERAL_GROUPS, equal, experiments, failed_loads, require,
-                         require_equal, usual, versions)
+                         require_equal, usual, versions, wrong)
 from hybrid_experiments import (PATIENT, damage, find_apart, kind, missing_pages, namespace, play_apart, require_groups,
                                 require_hits)
 
 STAGES = {"pipeline_parallel_size": 2}
+
+# How long workers wait for each other's layers, as in troupe/_stages.py.
+EXCHANGE_SECONDS = 300
 
 KINDS = (
     # Two layers, then one.
@@ -28,6 +32,12 @@ KINDS = (
          groups=("stage-0.full", "stage-0.state", "stage-1.full", "stage-1.state"),
          options={"cut_prefills": True, **STAGES}),
 )
+
+# As many layers in each, of which one keeps no KV: the scheduler takes stages for alike until workers say what they have.
+# With prefix caching, vLLM looks for states in this class of model.
+WITHOUT_KV = kind("stages-without", "stages with two layers each, of which one keeps no KV",
+                  functools.partial(tiny_hybrids.mamba2, pattern="***-"), tiny_hybrids.mamba2_weights, unit=BLOCK,
+                  groups=("stage-0.full", "stage-1.full"), options={"enable_prefix_caching": False, **STAGES})
 
 # As many layers in each: a namespace with two ranks.
 ALIKE = kind("stages-alike", "two stages with two layers each", tiny_model.llama, tiny_model.shapes, unit=BLOCK,
@@ -61,7 +71,7 @@ def found_by(turns):
     return [x["cached"] for x in turns[0]]
 
 
-@of_each_kind("an empty cache; then another engine finds the longest prefix that every stage has", (ALIKE, *KINDS))
+@of_each_kind("an empty cache; then another engine finds the longest prefix that every stage has", (ALIKE, *KINDS, WITHOUT_KV))
 def restarted(this, lab):
     made = warm(lab, this, "restarted")
     find_apart(lab, this, made, wanted_of(lab, this), PROMPTS * this.found())
@@ -109,7 +119,27 @@ def erased_stage(this, lab):
     return PROMPTS * this.found(), "0 where a stage had no pages"
 
 
-@of_each_kind("control: what one stage has loaded is changed, and then the other, and each output differs")
+@of_each_kind("the worker of one stage refuses: the other one ends at once and says why", KINDS[:1])
+def refusal(this, lab):
+    made, began = lab.node(f"{this.name}-refusal").start(), time.monotonic()
+    run = lab.start(lambda one: one.metrics(), lab.connector(made, name="RefusingStageConnector", module="spoiling"),
+                    multiprocessing="fork", **this.engine(lab), **EXACT)
+    try:
+        run.result()
+        raise wrong("an engine has started of which one worker refuses")
+    except RuntimeError:
+        took, said = time.monotonic() - began, run.log.read_text(errors="replace")
+    said = [line for line in said.splitlines() if "DoesNotFit: pipeline stage 1: as the experiment wants" in line]
+    workers = {stage for stage in ("PP0", "PP1") if any(stage in line for line in said)}
+    require(len(workers) == 2, f"of the workers, {sorted(workers)} say why they end")
+    require(took < EXCHANGE_SECONDS / 2, f"the engine has ended after {took:.0f} s")
+    # It is not the node or the model.
+    find_apart(lab, this, made, wanted_of(lab, this), 0)
+    return 0, f"ended after {took:.0f} s"
+
+
+@of_each_kind("control: what one stage has loaded is changed, and then the other, and each output differs",
+              (*KINDS, WITHOUT_KV))
 def control(this, lab):
     made = warm(lab, this, "control")
     wanted = lab.baseline(usual(), limit=1, multiprocessing="fork", **this.engine(lab), **EXACT)

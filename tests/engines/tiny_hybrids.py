@@ -72,6 +72,45 @@ def delta_net_weights(config):
         yield prefix + "out_proj.weight", (hidden, values), 2.0
 
 
+def delta_net_with_mtp():
+    """The same with a layer that predicts the token after the next one. Its first layer has the experts, as it takes what
+    the config says of layer 0 for itself."""
+    config = delta_net()
+    return {**config, "mlp_only_layers": list(range(1, config["num_hidden_layers"])), "num_nextn_predict_layers": 1}
+
+
+def delta_net_with_mtp_weights(config, states=0.01):
+    """Layer 3 adds most of what decides about tokens, and states a little. The predicting layer is a copy of it that
+    reads the next token's embedding, so it is right the more often, the less `states` add."""
+    drawn, hidden = {}, config["hidden_size"]
+
+    def keep(name, factor=1.0):
+        return lambda values: drawn.setdefault(name, values * factor / values.shape[-1] ** 0.5)
+
+    for name, shape, gain in delta_net_weights(config):
+        if name.endswith((".down_proj.weight", "layers.7.self_attn.o_proj.weight")):
+            gain = (0.0, 0.0)
+        elif name.endswith("linear_attn.out_proj.weight"):
+            gain = states
+        elif name.startswith("model.layers.3.self_attn.") and name.endswith("_norm.weight"):
+            gain = (1.0, 1.0)
+        elif name.startswith("model.layers.3.self_attn.") and name.endswith("proj.weight"):
+            gain = keep(name, gain)
+        yield name, shape, gain
+    for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding"):
+        yield f"mtp.{name}.weight", (hidden,), (0.0, 0.0)
+    # Embeddings have this size in the model, where no norm is in front of the first layer.
+    import torch
+    reads = torch.cat((torch.eye(hidden) / 2, torch.zeros(hidden, hidden)), 1)
+    yield "mtp.fc.weight", (hidden, 2 * hidden), lambda _: reads
+    for name, shape, gain in delta_net_weights(config):
+        if name.startswith("model.layers.0.") and "linear_attn" not in name:
+            yield "mtp." + name.removeprefix("model."), shape, (0.0, 0.0) if name.endswith("down_proj.weight") else gain
+        elif name.startswith("model.layers.3.self_attn."):
+            copy = (lambda _, name=name: drawn[name]) if name in drawn else (1.0, 1.0)
+            yield "mtp.layers.0." + name.removeprefix("model.layers.3."), shape, copy
+
+
 def mamba2(pattern="M-M*-M-M*-"):
     """Mamba 2 (M), attention (*) and layers without memory (-), as in Nemotron-H."""
     return {**tiny_model.llama(layers=len(pattern)), "architectures": ["NemotronHForCausalLM"],

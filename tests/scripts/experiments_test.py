@@ -22,6 +22,7 @@ import experiments  # noqa: E402
 import hybrid_experiments  # noqa: E402
 import speculative_experiments  # noqa: E402
 import stage_experiments  # noqa: E402
+import state_draft_experiments  # noqa: E402
 import lmcache_experiments  # noqa: E402
 import play  # noqa: E402
 import workplace  # noqa: E402
@@ -96,7 +97,7 @@ class fake_engine:
         extra = (connector or {}).get("kv_connector_extra_config", {})
         self.node, self.salt = extra.get("troupe.address"), extra.get("troupe.salt")
         self.piece = BLOCK
-        if "delta-net" in model:
+        if any(name in model for name in ("delta-net", "tiny-heads", "more-heads")):
             self.piece = 2 * BLOCK
         if "lmcache.mp.port" in extra:
             self.node, self.piece = world.lmcache, lmcache_experiments.CHUNK
@@ -222,6 +223,8 @@ class Experiments(unittest.TestCase):
                       mock.patch.object(lmcache_experiments, "die_while_storing", lambda *_: None),
                       mock.patch.object(lmcache_experiments.lab, "beside", "packages"),
                       mock.patch.object(hybrid_experiments, "time", clock),
+                      mock.patch.object(stage_experiments, "time", clock),
+                      mock.patch.object(state_draft_experiments, "time", clock),
                       mock.patch.object(experiments, "halves", lambda one: (no_handle(), no_handle())),
                       mock.patch.object(experiments, "groups_of", lambda one: one.groups()),
                       mock.patch.object(hybrid_experiments, "groups_of", lambda one: 3),
@@ -272,15 +275,19 @@ class Experiments(unittest.TestCase):
                      "chunked-prefill", "another-model", "windows", "one-group"):
             self.assertIsNone(self.outcome(experiments, name), name)
         for kind in hybrid_experiments.KINDS:
-            for name in ("restarted", "two-engines", "chunked-prefill", "erased-group", "tensor-parallel"):
+            for name in ("restarted", "two-engines", "chunked-prefill", "erased-group"):
                 self.assertIsNone(self.outcome(experiments, f"{kind.name}-{name}"), f"{kind.name}-{name}")
+        for name in ("windows", "delta-net", "mamba2", "more-heads"):
+            self.assertIsNone(self.outcome(experiments, f"{name}-tensor-parallel"), name)
         self.assertIsNone(self.outcome(lmcache_experiments, "many-prompts"))
 
     def test_none_with_several_groups_passes_with_pages_of_one(self):
         for groups in (("",), (".full",)):
             world.groups = groups
             for name in experiments.versions:
-                if experiments.versions[name] == (experiments.SEVERAL_GROUPS, None):
+                # It has no more than that.
+                right = groups == (".full",) and name.startswith(f"{hybrid_experiments.SEVERAL_SHAPES.name}-")
+                if experiments.versions[name] == (experiments.SEVERAL_GROUPS, None) and not right:
                     self.assertIsNotNone(self.outcome(experiments, name), name)
 
     def test_only_a_token_that_was_as_likely_may_differ(self):
@@ -347,6 +354,13 @@ class Experiments(unittest.TestCase):
                     ("control", "make no difference"),
                     ("naive-control", "make no difference"))),
                 (experiments, "delta-net-retention-interval", "with the option None"),
+                (experiments, "shapes-layer-control", "KV cache groups of this model"),
+                (experiments, "delta-net-drafts", "in the place of 2304 were found"),
+                (experiments, "delta-net-drafts-control", "the states of what it generates"),
+                (experiments, "delta-net-mtp", "in the place of 768 were found"),
+                (experiments, "delta-net-mtp-ahead", "in a process of its own"),
+                (experiments, "delta-net-mtp-control", "1536 tokens were found"),
+                (experiments, "stages-refusal", "has started"),
                 (lmcache_experiments, "node-copies", "got no request to copy"),
                 (lmcache_experiments, "damaged-pages", "damage was not met"),
                 (lmcache_experiments, "versions", "clients of no version"),
