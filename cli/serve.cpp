@@ -138,7 +138,7 @@ result<std::unique_ptr<events::publisher>> open_events(const config::node_config
   wanted.rules.heartbeat = x.heartbeat;
   if (options.lmcache.enabled) {
     events::page_log_options logged;
-    logged.logs = lmcache::is_own;
+    logged.logs = lmcache::is_of_prefix;
     logged.incarnation = wanted.rules.first_number;
     log = wanted.rules.log = std::make_shared<events::page_log>(std::move(logged));
   }

@@ -37,7 +37,7 @@ void check_right(const lmcache::incoming& x) {
   case operation::register_context:
     demand(x.instance.has_value(), "a registration without an instance");
     if (x.registration)
-      demand(x.registration->ns.geometry.page_bytes() > 0, "a page without bytes");
+      demand(x.registration->first().ns.geometry.page_bytes() > 0, "a page without bytes");
     else
       demand(!x.registration.error().text.empty(), "a refusal without a reason");
     return;

@@ -41,6 +41,8 @@ problem read_chunks(byte_view frame, const reading& how, incoming& to) {
   out.worker = key.worker;
   out.request = key.request;
   out.readers = key.readers;
+  if (key.engine_tokens)
+    out.engine_chunks = *key.engine_tokens / chunk_tokens;
   out.begin = key.begin / chunk_tokens;
   out.end = key.end / chunk_tokens;
   out.aligned = key.begin % chunk_tokens == 0 && key.end % chunk_tokens == 0;
@@ -67,11 +69,15 @@ problem read_transfer(std::span<const byte_view> x, const reading& how, incoming
 problem read_prepare_store(std::span<const byte_view> x, const reading& how, incoming& out) {
   if (const auto why = read_transfer(x, how, out); why != problem::none || x.size() == 2)
     return why;
-  std::vector<std::vector<std::uint32_t>> skipped;
-  if (!protocol::read_skipped_chunks(x[2], skipped))
+  if (!protocol::read_skipped_chunks(x[2], out.skipped))
     return problem::payload;
-  // Workers with one group send none.
-  return skipped.empty() ? problem::none : problem::groups;
+  const auto chunks = out.chunks.end - out.chunks.begin;
+  for (auto& group : out.skipped) {
+    std::ranges::sort(group);
+    if (std::ranges::adjacent_find(group) != group.end() || (!group.empty() && group.back() >= chunks))
+      return problem::payload;
+  }
+  return problem::none;
 }
 
 /// Chunks of earlier lookups of the same request, which hold nothing any more: a lookup ends the one before it.
@@ -176,6 +182,8 @@ std::uint64_t kept_bytes(const incoming& x) {
   auto out = sizeof x + x.number.size() + x.operation_frame.size() + x.event.size() + x.request.size() +
              x.chunks.model.size() + x.chunks.request.size() + x.chunks.keys.size() * sizeof(key_digest) +
              (x.blocks.size() + x.chunks.tokens.size()) * sizeof(std::uint32_t) + x.events.model.size();
+  for (const auto& group : x.skipped)
+    out += sizeof group + group.size() * sizeof(std::uint32_t);
   if (x.opened && x.opened->memory)
     out +=
         x.opened->memory->runs.size() * sizeof(block_run) + x.opened->memory->memories.size() * sizeof(memory_handle);

@@ -27,6 +27,8 @@ struct chunk_range {
   std::uint32_t end = 0;
   /// Both ends were on chunk boundaries.
   bool aligned = false;
+  /// For lookups: the whole chunks that the engine has in its own cache; none if the client did not say.
+  std::optional<std::uint32_t> engine_chunks{};
   /// Keys of all chunks up to `end`.
   std::vector<key_digest> keys;
   /// The tokens of the chunks from `begin` on, where they are kept: for events about chunks without a salt, which
@@ -53,6 +55,9 @@ struct incoming {
   result<context> registration;
   /// For registrations of memory that the node copies to and from: the context, or why it is rejected.
   result<open_context> opened;
+  /// For `prepare_store` of a worker with several groups: the chunks of each group that it does not have, counted from
+  /// the first of the request; empty if it has all.
+  std::vector<std::vector<std::uint32_t>> skipped;
   /// For `store` and `retrieve`: the engine's blocks, in the order of the chunks; the event before the copy; tokens
   /// that are not to be written.
   std::vector<std::uint32_t> blocks;

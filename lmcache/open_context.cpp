@@ -211,7 +211,7 @@ result<open_context> open_context_of(const protocol::kv_cache_registration& x, s
       context_of(said, chunk_tokens, shape->heads_outside ? block_order::heads_first : block_order::tokens_first);
   if (!pages)
     return tl::unexpected(pages.error());
-  const auto element_bytes = pages->ns.geometry.element_bytes;
+  const auto element_bytes = pages->first().ns.geometry.element_bytes;
   remote_layout memory;
   memory.blocks = static_cast<std::uint32_t>(shape->blocks);
   memory.block_tokens = said.block_tokens;
@@ -228,10 +228,10 @@ result<open_context> open_context_of(const protocol::kv_cache_registration& x, s
     memory.runs.insert(memory.runs.end(), plane.begin(), plane.end());
   if (auto ok = validate(memory); !ok)
     return tl::unexpected(ok.error());
-  if (memory.page_bytes() != pages->ns.geometry.page_bytes())
+  if (memory.page_bytes() != pages->first().ns.geometry.page_bytes())
     return fail(errc::internal, "a page with other bytes than its blocks");
   open_context out;
-  out.ns = std::move(pages->ns);
+  out.ns = pages->first().ns;
   out.memory = std::make_shared<const remote_layout>(std::move(memory));
   out.sliding = !x.groups.empty() && x.groups.front().sliding;
   return out;

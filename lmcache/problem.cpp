@@ -91,7 +91,9 @@ std::string difference_of(problem what, std::span<const byte_view> frames) {
   case problem::key:
     return describe_key(name, payloads.empty() ? byte_view{} : payloads[0]);
   case problem::groups:
-    return name + " for several groups of KV caches, which this node does not support";
+    return name +
+           " for several groups of KV caches, between which this node does not copy: with lmcache.mp.mp_transfer_mode "
+           "\"engine_driven\" workers copy themselves";
   default:
     return name + " with a payload that no version has" +
            (payloads.size() == 1 && !fields_of(payloads[0]).empty() ? "; its fields are " + fields_of(payloads[0])

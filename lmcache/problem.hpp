@@ -23,7 +23,7 @@ enum class problem : std::uint8_t {
   key,
   /// Another payload, likewise.
   payload,
-  /// It is valid, but about several groups of KV caches, which the node does not support.
+  /// It is valid, but has the node copy several groups of KV caches, which is not supported.
   groups,
 };
 

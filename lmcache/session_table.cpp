@@ -26,7 +26,8 @@ session_table::session_map::iterator session_table::erase(session_map::iterator 
   return sessions_.erase(at);
 }
 
-std::optional<std::uint64_t> session_table::begin(client_number client, const std::string& request, timestamp now) {
+std::optional<std::uint64_t> session_table::begin(client_number client, const std::string& request, timestamp now,
+                                                  std::optional<std::uint32_t> computed) {
   const session_name name{request, client};
   if (const auto old = sessions_.find(name); old != sessions_.end())
     erase(old);
@@ -35,6 +36,7 @@ std::optional<std::uint64_t> session_table::begin(client_number client, const st
   auto& x = sessions_[name];
   x.order = ++last_order_;
   x.until = later(now, options_.hold);
+  x.computed = computed;
   return x.order;
 }
 
@@ -45,7 +47,6 @@ bool session_table::found(client_number client, const std::string& request, std:
     return false;
   auto& x = i->second;
   x.pending = false;
-  x.begin = what.begin;
   x.chunks = what.chunks;
   x.until = later(now, options_.hold);
   if (what.chunks == 0 || what.workers == 0)
@@ -67,7 +68,7 @@ session_table::status session_table::take_status(client_number client, const std
   if (i->second.pending)
     return {true, 0};
   i->second.answered = true;
-  return {false, i->second.chunks - std::min(i->second.begin, i->second.chunks)};
+  return {false, i->second.chunks};
 }
 
 bool session_table::pending(client_number client, const std::string& request) const {
@@ -105,6 +106,19 @@ void session_table::freed(client_number client, const std::string& request, std:
        at < std::size_t{std::min(end, x.chunks)} * x.workers; ++at)
     locks += std::exchange(x.left[at], std::uint16_t{0});
   unlock(x, locks);
+}
+
+std::optional<std::uint32_t> session_table::computed_from(const std::string& request, std::uint32_t begin) {
+  std::optional<std::uint32_t> out;
+  for (auto i = sessions_.lower_bound({request, 0}); i != sessions_.end() && i->first.first == request; ++i) {
+    auto& x = i->second;
+    if (begin < x.chunks)
+      x.computed.reset();
+    if (!x.computed)
+      return std::nullopt;
+    out = std::max({out.value_or(0), *x.computed, x.chunks});
+  }
+  return out;
 }
 
 void session_table::ended(client_number client, const std::string& request) {

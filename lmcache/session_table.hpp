@@ -46,15 +46,14 @@ public:
     std::uint32_t workers = 0;
     std::uint32_t readers = 0;
     lease_number lease = 0;
-    /// The first requested chunk: results count from it.
-    std::uint32_t begin = 0;
   };
 
   explicit session_table(const options& how) : options_(how) {}
 
   /// Begins a lookup and returns its number. An existing session of that name and client ends. None if there are too
-  /// many.
-  std::optional<std::uint64_t> begin(client_number client, const std::string& request, timestamp now);
+  /// many. `computed`: the whole chunks that the engine has in its own cache, if it said so.
+  std::optional<std::uint64_t> begin(client_number client, const std::string& request, timestamp now,
+                                     std::optional<std::uint32_t> computed = std::nullopt);
 
   /// Reports the number of leading chunks that it has found, under a lease. 0 chunks: nothing is held, and `lease` is
   /// ignored. False if the session has ended meanwhile: the result is not needed.
@@ -66,8 +65,8 @@ public:
     bool pending = false;
     std::uint32_t chunks = 0;
   };
-  /// The result of a lookup: the number of consecutive chunks from the first requested one. Returned once; 0 for a
-  /// lookup that does not exist.
+  /// The result of a lookup: the number of chunks of the prefix, those before the first requested one included.
+  /// Returned once; 0 for a lookup that does not exist.
   status take_status(client_number client, const std::string& request);
 
   /// Whether a lookup has no result yet.
@@ -78,6 +77,16 @@ public:
 
   /// These chunks will not be read.
   void freed(client_number client, const std::string& request, std::uint32_t begin, std::uint32_t end);
+
+  /// The first chunk from which on the engine computes the request itself, and so has all blocks of each chunk when it
+  /// stores it, those of windows included. Of chunks before, an engine may have lost blocks of a window, or never had
+  /// them, and then stores whatever another block holds: LMCache's workers say so only if they have none of a chunk's
+  /// blocks. `begin`: where a store begins.
+  ///
+  /// None if this is not known: there was no lookup, or it did not say what the engine has; or a store has begun before
+  /// the end of what the lookup found. The engine then computes again what it had from elsewhere, since its load has
+  /// failed, and nothing says what it had itself when it began.
+  std::optional<std::uint32_t> computed_from(const std::string& request, std::uint32_t begin);
 
   /// The request has ended.
   void ended(client_number client, const std::string& request);
@@ -104,7 +113,8 @@ private:
     timestamp until;
     bool pending = true;
     bool answered = false;
-    std::uint32_t begin = 0;
+    /// As in `begin`; none also if it is not true any more.
+    std::optional<std::uint32_t> computed;
     std::uint32_t chunks = 0;
     std::uint32_t workers = 0;
     /// For each chunk and worker, in this order; empty when no lock is left.

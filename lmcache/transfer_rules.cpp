@@ -22,12 +22,13 @@ transfer_rules::job_name transfer_rules::name_of(const incoming& x) {
   return {x.chunks.request, *x.chunks.worker, x.chunks.begin, x.chunks.end, is_store(x.what)};
 }
 
-job_number transfer_rules::add(const request_ptr& x, change_number of, const terms& how, bool stores, bool by_node) {
+job_number transfer_rules::add(const request_ptr& x, change_number of, std::vector<terms> how, bool stores,
+                               bool by_node) {
   const auto number = ++last_;
   auto& made = jobs_[number];
   made.request = x;
   made.of = of;
-  made.how = how;
+  made.how = std::move(how);
   made.stores = stores;
   made.by_node = by_node;
   return number;
@@ -48,7 +49,7 @@ void transfer_rules::uncount(job& x, timestamp now) {
 
 void transfer_rules::begin_part(job_number number, job& x, std::uint32_t most, duration deadline) {
   auto& next = x.left.front();
-  const chunk_run taken{next.first, std::min(next.count, most)};
+  const chunk_run taken{next.first, std::min(next.count, most), next.group};
   next.first += taken.count;
   next.count -= taken.count;
   if (next.count == 0)
@@ -60,12 +61,14 @@ void transfer_rules::begin_part(job_number number, job& x, std::uint32_t most, d
 }
 
 void transfer_rules::cancel_parts(const job& x) {
-  cancel out{x.of, rank_of(x), x.stores, {}};
-  for (const auto number : x.parts)
-    if (!parts_.at(number).ended)
-      out.parts.push_back(number);
-  if (!out.parts.empty())
-    outbox_.emplace_back(std::move(out));
+  for (std::uint32_t group = 0; group < x.how.size(); ++group) {
+    cancel out{x.of, rank_of(x), x.stores, group, {}};
+    for (const auto number : x.parts)
+      if (const auto& y = parts_.at(number); !y.ended && y.chunks.group == group)
+        out.parts.push_back(number);
+    if (!out.parts.empty())
+      outbox_.emplace_back(std::move(out));
+  }
 }
 
 // -- the node copies --------------------------------------------------------------------------------------------------
@@ -78,7 +81,7 @@ void transfer_rules::copy(const request_ptr& x, change_number of, const terms& h
     return;
   }
   const bool stores = is_store(x->what);
-  const auto number = add(x, of, how, stores, true);
+  const auto number = add(x, of, {how}, stores, true);
   auto& made = jobs_.at(number);
   made.counted = true;
   made.left = std::move(chunks);
@@ -117,7 +120,7 @@ void transfer_rules::begin_parts(job_number number, job& x, timestamp now) {
       x.good = false;
       break;
     }
-    begin_part(number, x, x.how.keys_max, left);
+    begin_part(number, x, x.how.front().keys_max, left);
   }
   if (x.parts.empty())
     end_copy(number, now);
@@ -140,36 +143,55 @@ void transfer_rules::end_copy(job_number number, timestamp now) {
 
 // -- the worker copies ------------------------------------------------------------------------------------------------
 
-std::uint32_t transfer_rules::pages_out(change_number of) const {
+std::uint32_t transfer_rules::pages_out(change_number of, std::uint32_t group) const {
   std::size_t out = 0;
   for (const auto& [number, x] : jobs_)
     if (x.of == of && !x.by_node)
-      for (const auto name : x.parts) {
-        const auto& y = parts_.at(name);
-        out += y.order ? y.pages.size() : y.ended ? 0 : y.chunks.count;
-      }
+      for (const auto name : x.parts)
+        if (const auto& y = parts_.at(name); y.chunks.group == group)
+          out += y.order ? y.pages.size() : y.ended ? 0 : y.chunks.count;
   return static_cast<std::uint32_t>(out);
 }
 
-void transfer_rules::prepare(const request_ptr& x, change_number of, const terms& how, timestamp now) {
+std::uint32_t transfer_rules::room(const job& x, std::uint32_t group) const {
+  const auto& how = x.how[group];
+  return how.keys_max == 0 || how.pages_max == 0
+             ? 0
+             : how.window_pages - std::min(how.window_pages, pages_out(x.of, group));
+}
+
+/// A store takes what room there is, and a retrieve needs room for all.
+bool transfer_rules::has_room(const job& x) const {
+  bool any = x.left.empty();
+  for (std::uint32_t group = 0; group < x.how.size(); ++group) {
+    std::uint64_t wanted = 0;
+    for (const auto& run : x.left)
+      wanted += run.group == group ? run.count : 0;
+    const auto left = room(x, group);
+    any |= wanted > 0 && left > 0;
+    if (!x.stores && wanted > left)
+      return false;
+  }
+  return any;
+}
+
+void transfer_rules::prepare(const request_ptr& x, change_number of, std::vector<terms> how,
+                             std::deque<chunk_run> chunks, timestamp now) {
   const auto name = name_of(*x);
   const bool stores = is_store(x->what);
   if (const auto old = names_.find({of, name}); old != names_.end())
     abandon(old->second, now);
   const auto open = std::ranges::count_if(
       names_, [&](const auto& y) { return y.first.first == of && std::get<4>(y.first.second) == stores; });
-  const auto wanted = x->chunks.end - x->chunks.begin;
-  const auto window = how.window_pages - std::min(how.window_pages, pages_out(of));
-  if (static_cast<std::size_t>(open) >= options_.jobs_max || how.keys_max == 0 || how.pages_max == 0 || window == 0 ||
-      (!stores && wanted > window) || !registrations_.is_current(of)) {
-    outbox_.emplace_back(refuse{x});
-    return;
-  }
-  const auto number = add(x, of, how, stores, false);
+  const auto number = add(x, of, std::move(how), stores, false);
   auto& made = jobs_.at(number);
+  made.left = std::move(chunks);
+  if (static_cast<std::size_t>(open) >= options_.jobs_max || !has_room(made) || !registrations_.is_current(of)) {
+    outbox_.emplace_back(refuse{x});
+    return erase(number);
+  }
   made.state = phase::preparing;
   made.begun = now;
-  made.left.push_back({0, wanted});
   names_[{of, name}] = number;
   go_on_preparing(number, now);
 }
@@ -184,6 +206,8 @@ void transfer_rules::order(part_number name, order_number number, std::vector<pl
   auto& y = known->second;
   y.order = number;
   y.pages = std::move(pages);
+  for (auto& page : y.pages)
+    page.group = y.chunks.group;
   auto& x = jobs_.at(y.job);
   x.good &= x.stores || y.pages.size() == y.chunks.count;
   go_on_preparing(y.job, now);
@@ -197,16 +221,16 @@ void transfer_rules::go_on_preparing(job_number number, timestamp now) {
     return;
   if (!goes_on(x, now) || (!x.stores && !x.good))
     return abandon(number, now);
-  if (!x.left.empty()) {
-    const auto out = pages_out(x.of);
-    const auto room = x.how.window_pages - std::min(x.how.window_pages, out);
+  while (!x.left.empty()) {
+    const auto group = x.left.front().group;
+    const auto& how = x.how[group];
     // Each part may wait for room, but its request waits only once.
     const bool is_late = x.stores && now - x.begun >= place_patience;
-    if (const auto most = std::min({x.how.keys_max, x.how.pages_max, room}); most > 0 && !is_late)
-      return begin_part(number, x, most, x.stores ? x.how.reservation : requests_.time_left(x.request, now));
+    if (const auto most = std::min({how.keys_max, how.pages_max, room(x, group)}); most > 0 && !is_late)
+      return begin_part(number, x, most, x.stores ? how.reservation : requests_.time_left(x.request, now));
     if (!x.stores)
       return abandon(number, now);
-    x.left.clear();
+    std::erase_if(x.left, [&](const chunk_run& run) { return is_late || run.group == group; });
     x.good = false;
   }
   all_there(number, x, now);
@@ -364,6 +388,8 @@ void transfer_rules::part_over(part& y, const std::vector<errc>& codes, timestam
       const bool published = code_of(page.chunk - y.chunks.first) == errc::ok;
       x.pages += published ? 1 : 0;
       x.published &= published;
+      if (published && x.stores)
+        x.stored.push_back({page.chunk, 1, page.group});
     }
     return;
   }
@@ -379,7 +405,7 @@ void transfer_rules::finish_ending(job_number number, timestamp now) {
   if (std::ranges::any_of(x.parts, [this](part_number y) { return !parts_.at(y).ended; }))
     return;
   if (x.commit && x.published)
-    outbox_.emplace_back(done{x.commit, x.pages});
+    outbox_.emplace_back(done{x.commit, x.pages, std::move(x.stored)});
   else
     outbox_.emplace_back(refuse{x.commit ? x.commit : x.request});
   uncount(x, now);

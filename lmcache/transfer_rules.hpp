@@ -36,6 +36,9 @@ using job_number = std::uint64_t;
 /// copies, the worker executes a coordinator's order to move pages: it receives the locations of the frames, and the
 /// order is answered when the worker has committed. So frames stay pinned until then, without a time limit.
 ///
+/// A worker may have several groups of layers, each with an attachment, coordinators and a limit of pages of its own. A
+/// job has pages of all of them, and succeeds or fails as a whole.
+///
 /// - A worker receives a frame only if its request is open and its registration has not ended; and frames to read only
 ///   if all of them have been verified.
 /// - Committed pages are published only if the commit is the first one, came while the registration was in force, and
@@ -65,7 +68,7 @@ public:
     std::size_t jobs_max = 256;
   };
 
-  /// The limits of a worker's attachment.
+  /// The limits of a worker's attachment, which is of one group.
   struct terms {
     /// Keys of one task.
     std::uint32_t keys_max = 0;
@@ -75,21 +78,25 @@ public:
     duration reservation{};
   };
 
-  /// Consecutive chunks, the first of them counted from the first of the request.
+  /// Consecutive chunks of a group, the first of them counted from the first of the request.
   struct chunk_run {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
+    std::uint32_t group = 0;
+
+    friend bool operator==(const chunk_run&, const chunk_run&) = default;
   };
   /// A page in a pinned frame.
   struct placed_page {
     std::uint32_t chunk = 0;
     page_ref page;
     std::uint64_t offset = 0;
+    std::uint32_t group = 0;
 
     friend bool operator==(const placed_page&, const placed_page&) = default;
   };
 
-  /// Give the part to the coordinator of its direction, as a task with this deadline; then `part_done`.
+  /// Give the part to the coordinator of its group and direction, as a task with this deadline; then `part_done`.
   struct start {
     part_number part = 0;
     change_number of = 0;
@@ -103,6 +110,7 @@ public:
     change_number of = 0;
     rank_number rank = 0;
     bool stores = false;
+    std::uint32_t group = 0;
     std::vector<part_number> parts;
   };
   /// Have lanes seal pages, or verify them; then `checked`.
@@ -131,6 +139,8 @@ public:
   struct done {
     request_ptr request;
     std::size_t pages = 0;
+    /// Where a worker copies: what it has stored.
+    std::vector<chunk_run> stored{};
   };
   using effect = std::variant<start, cancel, check, end_order, refuse, prepared, done>;
 
@@ -146,8 +156,10 @@ public:
 
   /// The node copies these chunks of the request.
   void copy(const request_ptr& x, change_number of, const terms& how, std::deque<chunk_run> chunks, timestamp now);
-  /// A worker is about to copy: replaces a job of the same name, which its worker has abandoned.
-  void prepare(const request_ptr& x, change_number of, const terms& how, timestamp now);
+  /// A worker is about to copy: replaces a job of the same name, which its worker has abandoned. `how` has the limits
+  /// of each group, and `chunks` those whose pages it stores, as far as there is room, or loads, all or none.
+  void prepare(const request_ptr& x, change_number of, std::vector<terms> how, std::deque<chunk_run> chunks,
+               timestamp now);
   void commit(const request_ptr& x, change_number of, timestamp now);
 
   // -- execution --
@@ -203,7 +215,8 @@ private:
     /// For a store that a worker commits.
     request_ptr commit;
     change_number of = 0;
-    terms how;
+    /// By group.
+    std::vector<terms> how;
     timestamp begun{};
     bool stores = false;
     bool by_node = false;
@@ -220,6 +233,7 @@ private:
     /// Its request has been answered already.
     bool abandoned = false;
     std::size_t pages = 0;
+    std::vector<chunk_run> stored{};
   };
   struct line {
     std::deque<job_number> waiting;
@@ -232,13 +246,16 @@ private:
   bool goes_on(const job& x, timestamp now) const {
     return registrations_.is_current(x.of) && !requests_.is_over(x.request, now);
   }
-  job_number add(const request_ptr& x, change_number of, const terms& how, bool stores, bool by_node);
+  job_number add(const request_ptr& x, change_number of, std::vector<terms> how, bool stores, bool by_node);
   void begin_part(job_number number, job& x, std::uint32_t most, duration deadline);
   void begin_copies(change_number of, timestamp now);
   void begin_parts(job_number number, job& x, timestamp now);
   void end_copy(job_number number, timestamp now);
-  /// Pages that the worker has, or may get.
-  std::uint32_t pages_out(change_number of) const;
+  /// Pages of a group that the worker has, or may get.
+  std::uint32_t pages_out(change_number of, std::uint32_t group) const;
+  /// How many more it may get.
+  std::uint32_t room(const job& x, std::uint32_t group) const;
+  bool has_room(const job& x) const;
   void go_on_preparing(job_number number, timestamp now);
   void all_there(job_number number, job& x, timestamp now);
   void part_over(part& y, const std::vector<errc>& codes, timestamp now);

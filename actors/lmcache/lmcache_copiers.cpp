@@ -27,28 +27,29 @@ std::uint32_t in_pages(std::uint64_t bytes, std::uint64_t slot) {
 
 } // namespace
 
-client_worker_actor lmcache_server::worker_of(const instance& of, rank_number rank) {
+client_worker_actor lmcache_server::worker_of(const instance_group& of, rank_number rank) {
   for (const auto& x : of.node->node.ranks)
     if (x.rank == rank)
       return x.worker;
   return {};
 }
 
-lmcache::transfer_rules::terms lmcache_server::terms_of(const instance& of) const {
+lmcache::transfer_rules::terms lmcache_server::terms_of(const instance_group& of) {
   const auto& limits = of.node->node.limits;
   const auto slot = io::slot_bytes(of.node->node.ns.geometry.page_bytes());
   return {limits.batch_keys, std::max(limits.batch_pages, 1U), in_pages(limits.pinned_bytes, slot), limits.reservation};
 }
 
-coordinator_binding lmcache_server::binding_of(const instance& of, rank_number rank, bool stores) const {
-  const auto& node = of.node->node;
+coordinator_binding lmcache_server::binding_of(const instance& of, const instance_group& group, rank_number rank,
+                                               bool stores) const {
+  const auto& node = group.node->node;
   const auto slot = io::slot_bytes(node.ns.geometry.page_bytes());
   coordinator_binding out;
   out.owner = node.owner;
   out.ticket_stream = 2 * rank + (stores ? 1 : 0);
   out.limits = node.limits;
   out.shards = node.shards;
-  out.worker = worker_of(of, rank);
+  out.worker = worker_of(group, rank);
   out.window_pages = in_pages(node.limits.pinned_bytes, slot);
   // Both directions at once; a worker that copies itself does one after the other.
   if (of.memory)
@@ -57,10 +58,12 @@ coordinator_binding lmcache_server::binding_of(const instance& of, rank_number r
   return out;
 }
 
-const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& of, rank_number rank) {
-  if (const auto known = of->ranks.find(rank); known != of->ranks.end())
+const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& of, std::uint32_t group,
+                                                           rank_number rank) {
+  auto& own = of->groups[group];
+  if (const auto known = own.ranks.find(rank); known != own.ranks.end())
     return &known->second;
-  const auto& node = of->node->node;
+  const auto& node = own.node->node;
   worker_rank made;
   if (of->memory) {
     auto engine = make_engine(*of, rank);
@@ -71,7 +74,7 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
     made.engine = std::move(*engine);
   }
   transfer::coordinator_options how;
-  how.ns = of->ns;
+  how.ns = own.ns;
   how.rank = rank;
   how.page_bytes = node.ns.geometry.page_bytes();
   how.slot_bytes = io::slot_bytes(how.page_bytes);
@@ -88,17 +91,17 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
   how.frame_patience = fetch_patience;
   made.load = spawn_actor<load_coordinator>(system(), how, copier, request_time);
   for (const bool stores : {false, true})
-    ask(stores ? made.save : made.load, bind_atom_v, binding_of(*of, rank, stores))
+    ask(stores ? made.save : made.load, bind_atom_v, binding_of(*of, own, rank, stores))
         .then([] {},
               [id = of->id](const caf::error& e) {
                 log::get("lmcache")->warn("instance {}: cannot store or find pages: {}", id, from_caf(e).text);
               });
-  return &of->ranks.emplace(rank, std::move(made)).first->second;
+  return &own.ranks.emplace(rank, std::move(made)).first->second;
 }
 
 result<copy_engine_actor> lmcache_server::make_engine(const instance& of, rank_number rank) {
   copy_engine_options how;
-  how.ns = of.ns;
+  how.ns = of.first().ns;
   how.rank = rank;
   how.finder = std::make_shared<own_arena>(held_arena());
   auto state = std::make_shared<copy_engine_state>(
@@ -108,18 +111,19 @@ result<copy_engine_actor> lmcache_server::make_engine(const instance& of, rank_n
   arena.bytes = facts.bytes;
   arena.extent_bytes = facts.extent_bytes;
   arena.name.items = facts.name;
-  if (auto bound = state->bind(of.node->node.owner, arena); !bound)
+  if (auto bound = state->bind(of.first().node->node.owner, arena); !bound)
     return tl::unexpected<error>(bound.error());
   return spawn_copy_engine(system(), std::move(state));
 }
 
 void lmcache_server::end_ranks(instance& of) {
-  for (const auto& [number, x] : std::exchange(of.ranks, {})) {
-    send_exit(x.save, caf::exit_reason::user_shutdown);
-    send_exit(x.load, caf::exit_reason::user_shutdown);
-    if (x.engine)
-      send_exit(x.engine, caf::exit_reason::user_shutdown);
-  }
+  for (auto& group : of.groups)
+    for (const auto& [number, x] : std::exchange(group.ranks, {})) {
+      send_exit(x.save, caf::exit_reason::user_shutdown);
+      send_exit(x.load, caf::exit_reason::user_shutdown);
+      if (x.engine)
+        send_exit(x.engine, caf::exit_reason::user_shutdown);
+    }
   of.mover.reset();
 }
 
@@ -129,13 +133,14 @@ caf::result<copy_reply> lmcache_server::carry_out(bool gathers, const copy_order
   const auto asks = [&](const auto& x) {
     return current_sender() == caf::actor_cast<caf::strong_actor_ptr>(gathers ? x.second.save : x.second.load);
   };
+  const auto asks_here = [&](const instance_group& x) { return std::ranges::any_of(x.ranks, asks); };
   const auto known =
-      std::ranges::find_if(instances_, [&](const auto& x) { return std::ranges::any_of(x.second->ranks, asks); });
+      std::ranges::find_if(instances_, [&](const auto& x) { return std::ranges::any_of(x.second->groups, asks_here); });
   if (known == instances_.end())
     return to_caf(error{errc::expired, "the registration of this request has ended"});
   const auto& of = known->second;
   if (of->memory)
-    return copy(of, std::ranges::find_if(of->ranks, asks)->second.engine, gathers, order);
+    return copy(of, std::ranges::find_if(of->first().ranks, asks)->second.engine, gathers, order);
   if (std::ranges::any_of(order.items, &copy_item::in_encoded_frame))
     return to_caf(error{errc::unsupported, "workers read pages as they are, and these are encoded"});
   std::vector<lmcache::transfer_rules::placed_page> pages;

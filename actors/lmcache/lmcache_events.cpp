@@ -23,6 +23,11 @@ std::uint64_t hash_of(const key_digest& key) {
   return key.hi;
 }
 
+/// As vLLM's events name it.
+std::string kind_of(const lmcache::group_needs& x) {
+  return x.recurrent ? "mamba" : x.window_chunks > 0 ? "sliding_window" : "full_attention";
+}
+
 } // namespace
 
 void lmcache_server::subscribe(const request_ptr& x) {
@@ -67,22 +72,47 @@ bool lmcache_server::send_events(lmcache::event_streams::stream& to, bool is_fir
   return true;
 }
 
-void lmcache_server::describe(const lmcache::incoming& x) {
-  const auto& chunks = x.chunks;
-  if (chunks.tokens.empty() || !x.instance)
+void lmcache_server::describe(const lmcache::transfer_rules::done& x) {
+  const auto& chunks = x.request->chunks;
+  if (chunks.tokens.empty() || !x.request->instance)
     return;
-  const auto number = rules_.current({x.client, *x.instance});
-  const auto of = instances_.find(number);
-  if (of == instances_.end() || !of->second->node || !of->second->node->node.wants_descriptions)
+  const auto number = rules_.current({x.request->client, *x.request->instance});
+  const auto known = instances_.find(number);
+  if (known == instances_.end())
     return;
-  const auto& node = of->second->node->node;
+  const auto& of = *known->second;
+  std::vector<std::vector<std::uint32_t>> those(of.groups.size());
+  if (of.groups.size() == 1) {
+    // Also those that were there already.
+    for (auto i = chunks.begin; i < chunks.end; ++i)
+      those.front().push_back(i);
+  } else {
+    for (const auto& run : x.stored)
+      for (std::uint32_t i = 0; i < run.count; ++i)
+        those[run.group].push_back(chunks.begin + run.first + i);
+  }
+  for (std::uint32_t group = 0; group < those.size(); ++group)
+    if (!those[group].empty())
+      describe(*x.request, of, group, those[group]);
+}
+
+void lmcache_server::describe(const lmcache::incoming& x, const instance& of, std::uint32_t group,
+                              const std::vector<std::uint32_t>& chunks) {
+  const auto& own = of.groups[group];
+  const auto& node = own.node->node;
+  if (!node.wants_descriptions)
+    return;
+  const auto& keys = x.chunks.keys;
   page_descriptions all;
   all.block_tokens = parts_.chunk_tokens;
-  all.tokens.items = chunks.tokens;
-  for (auto i = chunks.begin; i < chunks.end; ++i) {
-    all.keys.items.push_back(chunks.keys[i]);
-    all.hashes.items.push_back(hash_of(chunks.keys[i]));
-    all.parents.items.push_back(i > 0 ? hash_of(chunks.keys[i - 1]) : 0);
+  if (of.groups.size() > 1)
+    all.groups.push_back({group, kind_of(own.needs)});
+  for (const auto i : chunks) {
+    const auto first = x.chunks.tokens.begin() + std::ptrdiff_t{i - x.chunks.begin} * parts_.chunk_tokens;
+    all.tokens.items.insert(all.tokens.items.end(), first, first + parts_.chunk_tokens);
+    all.keys.items.push_back(keys[i]);
+    all.hashes.items.push_back(hash_of(keys[i]));
+    all.parents.items.push_back(i > 0 ? hash_of(keys[i - 1]) : 0);
     all.has_parent.items.push_back(i > 0 ? 1 : 0);
   }
   auto parts = transfer::parts_by_shard(all, static_cast<std::uint32_t>(node.shards.size()), node.limits.batch_keys);
@@ -90,7 +120,7 @@ void lmcache_server::describe(const lmcache::incoming& x) {
     return;
   for (auto& part : parts) {
     ++events_.describing;
-    ask(node.shards[part.shard], describe_pages_request{of->second->ns, std::move(part.pages)})
+    ask(node.shards[part.shard], describe_pages_request{own.ns, std::move(part.pages)})
         .then([this](const result_codes&) { --events_.describing; },
               [this](const caf::error&) { --events_.describing; });
   }

@@ -40,7 +40,8 @@ void lmcache_server::change_registration(const request_ptr& x) {
   const instance_name name(x->client, *x->instance);
   // It accesses no page of its earlier registration.
   if (const auto node = lost_.extract(name); !node.empty())
-    rest(node.mapped().node);
+    for (const auto& old : node.mapped().nodes)
+      rest(old);
   change_number number = 0;
   error why;
   if (unregisters(*x)) {
@@ -61,7 +62,7 @@ void lmcache_server::change_registration(const request_ptr& x) {
       wanted.memory = x->opened->memory;
       wanted.sliding = x->opened->sliding;
     } else {
-      wanted.ns = x->registration->ns.id();
+      wanted.ns = x->registration->first().ns.id();
       wanted.has_begun = transfers_.has_begun(rules_.current(name));
     }
     number = rules_.enroll(std::move(wanted), now());
@@ -96,21 +97,41 @@ void lmcache_server::perform(const server_rules::prepare& x) {
   made->number = x.change;
   made->id = *asked->instance;
   made->client = asked->client;
+  const auto add = [&](const namespace_spec& ns) -> instance_group& {
+    return made->groups.emplace_back(instance_group{ns, ns.id()});
+  };
   if (opens_memory(*asked)) {
     made->memory = asked->opened->memory;
     made->sliding = asked->opened->sliding;
+    add(asked->opened->ns);
   } else {
-    made->shape = asked->registration->shape;
+    for (const auto& group : asked->registration->groups) {
+      auto& own = add(group.ns);
+      own.shape = group.shape;
+      own.needs = {group.window_chunks, group.recurrent};
+    }
   }
-  const auto& ns = made->memory ? asked->opened->ns : asked->registration->ns;
+  attach_next(made, asked);
+}
+
+void lmcache_server::attach_next(const instance_ptr& made, const request_ptr& asked) {
+  const auto next = std::ranges::find_if(made->groups, [](const instance_group& x) { return x.node == nullptr; });
+  if (next == made->groups.end())
+    return prepared(made, {});
+  const auto group = static_cast<std::size_t>(next - made->groups.begin());
   // If the node copies, the attachment is of this process: no other one accesses the frames of its pages.
-  attach(ns, made->memory ? 0 : asked->process, "lmcache instance " + std::to_string(made->id),
-         [this, made, asked, ns](result<attachment_ptr> as) {
+  attach(next->spec, made->memory ? 0 : asked->process, "lmcache instance " + std::to_string(made->id),
+         [this, made, asked, group](result<attachment_ptr> as) {
            if (!as)
              return prepared(made, tl::unexpected<error>(as.error()));
-           made->node = std::move(*as);
-           made->ns = made->node->node.ns_id;
-           made->memory ? open_memory(made, asked) : join_namespace(made, ns);
+           auto& own = made->groups[group];
+           own.node = std::move(*as);
+           own.ns = own.node->node.ns_id;
+           if (made->memory)
+             return open_memory(made, asked);
+           join_namespace(made, group, [this, made, asked](const result<void>& joined) {
+             joined ? attach_next(made, asked) : prepared(made, joined);
+           });
          });
 }
 
@@ -224,7 +245,7 @@ void lmcache_server::shard_lost(const caf::down_msg& down) {
   for (const auto& x : gone) {
     attachments_.erase(x);
     x->lost = true;
-    send_away([&x](const instance& y) { return y.node == x; });
+    send_away([&x](const instance& y) { return y.has(x); });
     std::vector<namespace_id> namespaces;
     for (const auto& [id, y] : namespaces_)
       if (y.node == x)
@@ -249,23 +270,29 @@ void lmcache_server::namespace_lost(const namespace_id& ns) {
   for (auto& [number, lease] : leases_)
     std::erase_if(lease.keys, [&](const held_keys& x) { return x.node == house; });
   detach(house, true);
-  send_away([&ns](const instance& x) { return x.ns == ns; });
+  send_away([&ns](const instance& x) {
+    return std::ranges::any_of(x.groups, [&](const instance_group& y) { return y.ns == ns; });
+  });
   if (known->second.instances == 0)
     namespaces_.erase(known);
 }
 
-void lmcache_server::join_namespace(const instance_ptr& made, const namespace_spec& spec) {
-  const auto id = made->ns;
+void lmcache_server::join_namespace(const instance_ptr& made, std::size_t group,
+                                    std::function<void(const result<void>&)> then) {
+  auto& own = made->groups[group];
+  const auto id = own.ns;
   auto& ns = namespaces_[id];
-  ns.spec = spec;
+  ns.spec = own.spec;
+  ns.needs = own.needs;
+  ns.groups = made->groups.size();
   ++ns.instances;
-  made->counted = true;
+  own.counted = true;
   if (ns.node)
-    return prepared(made, {});
-  ns.waiting.push_back(made);
+    return then({});
+  ns.waiting.push_back(std::move(then));
   if (ns.waiting.size() > 1)
     return;
-  attach(spec, 0, "lmcache lookups", [this, id](result<attachment_ptr> house) {
+  attach(own.spec, 0, "lmcache lookups", [this, id](result<attachment_ptr> house) {
     const auto known = namespaces_.find(id);
     if (known == namespaces_.end()) {
       if (house)
@@ -276,20 +303,22 @@ void lmcache_server::join_namespace(const instance_ptr& made, const namespace_sp
       known->second.node = *house;
     // The last failing one removes the namespace.
     for (const auto& waiting : std::exchange(known->second.waiting, {}))
-      prepared(waiting, house ? result<void>() : tl::unexpected<error>(house.error()));
+      waiting(house ? result<void>() : tl::unexpected<error>(house.error()));
   });
 }
 
 void lmcache_server::leave_namespace(const instance_ptr& made) {
-  if (!std::exchange(made->counted, false))
-    return;
-  const auto ns = namespaces_.find(made->ns);
-  if (ns == namespaces_.end() || --ns->second.instances > 0)
-    return;
-  // Results of lookups in it could not be loaded. It pins nothing.
-  if (ns->second.node)
-    detach(ns->second.node, true);
-  namespaces_.erase(ns);
+  for (auto& own : made->groups) {
+    if (!std::exchange(own.counted, false))
+      continue;
+    const auto ns = namespaces_.find(own.ns);
+    if (ns == namespaces_.end() || --ns->second.instances > 0)
+      continue;
+    // Results of lookups in it could not be loaded. It pins nothing.
+    if (ns->second.node)
+      detach(ns->second.node, true);
+    namespaces_.erase(ns);
+  }
 }
 
 // -- registrations ----------------------------------------------------------------------------------------------------
@@ -297,7 +326,7 @@ void lmcache_server::leave_namespace(const instance_ptr& made) {
 void lmcache_server::prepared(const instance_ptr& made, const result<void>& outcome) {
   // Its attachment may have ended while its memory was opened.
   auto code = outcome ? errc::ok : outcome.error().code;
-  if (outcome && made->node->lost)
+  if (outcome && std::ranges::any_of(made->groups, [](const instance_group& x) { return x.node->lost; }))
     code = errc::busy;
   if (code == errc::ok) {
     instances_.emplace(made->number, made);
@@ -323,7 +352,7 @@ void lmcache_server::open_memory(const instance_ptr& made, const request_ptr& x)
             made->events = std::make_shared<remote_events>();
             made->mover =
                 std::make_shared<remote_mover>(std::move(opened.cache), *made->memory, spec.geometry, made->events);
-            join_namespace(made, spec);
+            join_namespace(made, 0, [this, made](const result<void>& joined) { prepared(made, joined); });
           },
           [this, made](const caf::error& e) { prepared(made, failed<void>(e)); });
 }
@@ -336,13 +365,16 @@ void lmcache_server::let_go(const instance_ptr& x, server_rules::end_reason why)
   // the attachment.
   end_ranks(*x);
   auto jobs = transfers_.forget(x->number);
-  if (!x->node)
-    return;
   // If the node copies, no other process does.
   const bool quiesced = x->memory || why == end_reason::replaced || (why == end_reason::sent_away && !may_touch);
-  detach(x->node, quiesced);
-  if (!quiesced && why == end_reason::sent_away)
-    lost_[{x->client, x->id}] = {x->node, std::move(jobs)};
+  std::vector<attachment_ptr> nodes;
+  for (const auto& own : x->groups)
+    if (own.node) {
+      detach(own.node, quiesced);
+      nodes.push_back(own.node);
+    }
+  if (!nodes.empty() && !quiesced && why == end_reason::sent_away)
+    lost_[{x->client, x->id}] = {std::move(nodes), std::move(jobs)};
 }
 
 void lmcache_server::end_job_of_lost(const request_ptr& x) {
@@ -353,7 +385,8 @@ void lmcache_server::end_job_of_lost(const request_ptr& x) {
   of.jobs.erase(lmcache::transfer_rules::name_of(*x));
   if (!of.jobs.empty())
     return;
-  rest(of.node);
+  for (const auto& node : of.nodes)
+    rest(node);
   lost_.erase(known);
 }
 
@@ -364,9 +397,9 @@ lmcache_server::instance_ptr lmcache_server::find(const request_ptr& x) const {
 }
 
 bool lmcache_server::fits(const instance& of, const lmcache::chunk_range& chunks) const {
-  const auto& ns = of.node->node.ns;
+  const auto& ns = of.first().node->node.ns;
   return chunks.begin < chunks.end && chunks.model == ns.model && chunks.world_size == ns.world_size &&
-         worker_of(of, *chunks.worker);
+         std::ranges::all_of(of.groups, [&](const instance_group& x) { return bool{worker_of(x, *chunks.worker)}; });
 }
 
 } // namespace troupe

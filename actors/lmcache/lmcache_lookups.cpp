@@ -1,4 +1,4 @@
-#include "actors/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/lookup_run.hpp"
 #include "actors/support/actor_support.hpp"
 
 #include <algorithm>
@@ -8,33 +8,15 @@ namespace troupe {
 
 namespace {
 
-/// How long pages stay locked without renewal.
-constexpr duration lease_time = std::chrono::minutes(5);
-
-/// Additional time for other nodes beyond a lookup's own, as the cluster part of the node should end it: it knows what
-/// has arrived until then.
-constexpr duration fetch_grace = std::chrono::seconds(1);
+using lmcache_lookups::fetch_grace;
+using lmcache_lookups::lease_time;
 
 } // namespace
-
-/// A lookup, in each namespace that its workers may belong to.
-struct lmcache_server::lookup_run {
-  struct finder {
-    namespace_id ns;
-    attachment_ptr node;
-    duration lasts;
-    transfer::prefix_fetch keys;
-  };
-
-  request_ptr request;
-  std::uint64_t lookup = 0;
-  std::vector<finder> finders;
-};
 
 // The scheduler's half of an engine sends model and world size, but not the page shape of its workers. If workers of
 // one model have different shapes, only keys that all of them would find count.
 void lmcache_server::look_up(const request_ptr& x) {
-  const auto lookup = sessions_.begin(x->client, x->chunks.request, now());
+  const auto lookup = sessions_.begin(x->client, x->chunks.request, now(), x->chunks.engine_chunks);
   end_unneeded();
   // Only acknowledges.
   answer(x, std::nullopt);
@@ -44,9 +26,12 @@ void lmcache_server::look_up(const request_ptr& x) {
   const auto run = std::make_shared<lookup_run>();
   run->request = x;
   run->lookup = *lookup;
-  for (const auto& [id, ns] : namespaces_) {
-    if (ns.spec.model != x->chunks.model || ns.spec.world_size != x->chunks.world_size || !ns.node)
-      continue;
+  lookups_.emplace(run->lookup, run);
+  const auto all = namespaces_of(x->chunks);
+  if (std::ranges::any_of(all, [this](const namespace_id& id) { return namespaces_.at(id).groups > 1; }))
+    return look_up_groups(run, all);
+  for (const auto& id : all) {
+    const auto& ns = namespaces_.at(id);
     const auto& node = ns.node->node;
     auto keys = x->chunks.keys;
     keys.resize(std::min<std::size_t>(keys.size(), node.limits.batch_keys));
@@ -59,13 +44,26 @@ void lmcache_server::look_up(const request_ptr& x) {
     how.request = x->chunks.request;
     run->finders.push_back({id, ns.node, how.lease_for, transfer::prefix_fetch(how, std::move(keys))});
   }
-  lookups_.emplace(run->lookup, run);
   for (std::size_t i = 0; i < run->finders.size(); ++i) {
     auto& finder = run->finders[i];
     finder.keys.start(finder.node->new_ticket(), now());
     go_on(run, i);
   }
   end_lookup(run);
+}
+
+// A worker has pages in the namespaces of all its groups, so a hit in some of them is none.
+std::vector<namespace_id> lmcache_server::namespaces_of(const lmcache::chunk_range& chunks) const {
+  std::map<std::string, std::size_t> ready;
+  for (const auto& [id, ns] : namespaces_)
+    if (ns.node && ns.spec.model == chunks.model && ns.spec.world_size == chunks.world_size)
+      ++ready[ns.spec.group_of];
+  std::vector<namespace_id> out;
+  for (const auto& [id, ns] : namespaces_)
+    if (ns.node && ns.spec.model == chunks.model && ns.spec.world_size == chunks.world_size &&
+        (ns.groups == 1 || ready.at(ns.spec.group_of) == ns.groups))
+      out.push_back(id);
+  return out;
 }
 
 void lmcache_server::go_on(const lookup_ptr& run, std::size_t finder) {
@@ -134,12 +132,17 @@ void lmcache_server::end_lookup(const lookup_ptr& run) {
       held.renewed_at = std::min(held.renewed_at, found->expires - x.lasts);
     }
   }
-  const auto& asked = run->request->chunks;
+  lookup_done(*run, chunks, chunks, std::move(held));
+}
+
+void lmcache_server::lookup_done(const lookup_run& run, std::uint32_t chunks, std::uint32_t found, held_lease held) {
+  const auto& asked = run.request->chunks;
   const auto number = ++last_lease_;
-  sessions_.found(run->request->client, asked.request, run->lookup,
-                  {chunks, asked.world_size, asked.readers, number, asked.begin}, time);
+  const auto time = now();
+  sessions_.found(run.request->client, asked.request, run.lookup, {chunks, asked.world_size, asked.readers, number},
+                  time);
+  parts_.counters->found_chunks.fetch_add(found, std::memory_order_relaxed);
   if (chunks > 0) {
-    parts_.counters->found_chunks.fetch_add(chunks, std::memory_order_relaxed);
     shortest_lease_ = std::min(shortest_lease_, held.lasts);
     plan_tick(std::clamp<duration>(held.renewed_at + held.lasts / 3 - time, duration::zero(), held.lasts / 4));
     leases_.emplace(number, std::move(held));
@@ -147,8 +150,10 @@ void lmcache_server::end_lookup(const lookup_ptr& run) {
   settle_waiting();
 }
 
-void lmcache_server::cancel(lookup_run& run) {
-  for (auto& x : run.finders) {
+void lmcache_server::cancel(const lookup_ptr& run) {
+  if (run->groups)
+    return cancel_groups(run);
+  for (auto& x : run->finders) {
     x.keys.cancel();
     for (auto& effect : x.keys.take_outbox())
       if (auto* release = std::get_if<transfer::prefix_fetch::release>(&effect))
@@ -159,9 +164,15 @@ void lmcache_server::cancel(lookup_run& run) {
 void lmcache_server::limit_lookups(timestamp time) {
   std::vector<lookup_ptr> late;
   for (const auto& [number, run] : lookups_)
-    if (std::ranges::any_of(run->finders, [&](const auto& x) { return x.keys.deadline() <= time; }))
+    if (std::ranges::any_of(run->finders, [&](const auto& x) { return x.keys.deadline() <= time; }) ||
+        (run->groups && run->groups->deadline() <= time))
       late.push_back(run);
   for (const auto& run : late) {
+    if (run->groups) {
+      run->groups->on_tick(time);
+      go_on_with_groups(run);
+      continue;
+    }
     for (std::size_t i = 0; i < run->finders.size(); ++i) {
       run->finders[i].keys.on_tick(time);
       go_on(run, i);
@@ -194,7 +205,7 @@ void lmcache_server::settle_waiting() {
 void lmcache_server::end_unneeded() {
   for (const auto number : sessions_.take_cancelled())
     if (const auto node = lookups_.extract(number); !node.empty())
-      cancel(*node.mapped());
+      cancel(node.mapped());
   for (const auto number : sessions_.take_ended())
     if (const auto node = leases_.extract(number); !node.empty())
       for (const auto& x : node.mapped().keys)

@@ -2,6 +2,7 @@
 
 #include "actors/client/transfer/coordinator_core.hpp"
 #include "actors/lmcache/arena_users.hpp"
+#include "actors/lmcache/grouped_lookup.hpp"
 #include "actors/lmcache/page_lane.hpp"
 #include "actors/lmcache/remote_mover.hpp"
 #include "actors/support/prefix_fetch.hpp"
@@ -10,7 +11,9 @@
 #include "events/page_log.hpp"
 #include "gpu/remote_layout.hpp"
 #include "io/memory/extent_source.hpp"
+#include "lmcache/context.hpp"
 #include "lmcache/event_streams.hpp"
+#include "lmcache/group_chunks.hpp"
 #include "lmcache/open_requests.hpp"
 #include "lmcache/request_listener.hpp"
 #include "lmcache/server_rules.hpp"
@@ -49,6 +52,16 @@ private:
   std::mutex mutex_;
   std::deque<event> events_;
 };
+
+namespace lmcache_lookups {
+
+/// How long pages stay locked without renewal.
+inline constexpr duration lease_time = std::chrono::minutes(5);
+/// Additional time for other nodes beyond a lookup's own, as the cluster part of the node should end it: it knows what
+/// has arrived until then.
+inline constexpr duration fetch_grace = std::chrono::seconds(1);
+
+} // namespace lmcache_lookups
 
 struct lmcache_server_parts {
   /// As `lmcache::listener::answer`.
@@ -139,25 +152,37 @@ private:
     copy_engine_actor engine;
   };
 
+  /// Layers of a worker with a namespace of their own; most workers have one group.
+  struct instance_group {
+    namespace_spec spec;
+    namespace_id ns;
+    lmcache::protocol::slot_shape shape{};
+    lmcache::group_needs needs{};
+    attachment_ptr node{};
+    /// Counts in `served_namespace::instances`.
+    bool counted = false;
+    /// Created with the first transfer of each rank.
+    std::map<rank_number, worker_rank> ranks{};
+  };
   /// A registration, from its preparation until its last copy has ended.
   struct instance {
     /// The number of the registration in `rules_`.
     change_number number = 0;
     instance_id id = 0;
     client_number client = 0;
-    namespace_id ns;
-    lmcache::protocol::slot_shape shape;
-    attachment_ptr node;
-    /// Counts in `served_namespace::instances`.
-    bool counted = false;
+    /// In the worker's order, at least one.
+    std::vector<instance_group> groups;
     /// Layout of its blocks, and the mover that copies them: null if the worker copies itself.
     std::shared_ptr<const remote_layout> memory;
     std::shared_ptr<remote_events> events;
     std::shared_ptr<page_mover> mover;
     /// Block 0 stands for blocks that the engine has freed.
     bool sliding = false;
-    /// Created with the first transfer of each rank.
-    std::map<rank_number, worker_rank> ranks;
+
+    const instance_group& first() const noexcept { return groups.front(); }
+    bool has(const attachment_ptr& x) const {
+      return std::ranges::any_of(groups, [&](const instance_group& y) { return y.node == x; });
+    }
   };
   using instance_ptr = std::shared_ptr<instance>;
 
@@ -166,8 +191,11 @@ private:
     /// Holds the leases of lookups; null while it attaches.
     attachment_ptr node;
     std::size_t instances = 0;
-    /// Instances that wait for it.
-    std::vector<instance_ptr> waiting{};
+    lmcache::group_needs needs{};
+    /// The number of groups of its workers: each has a namespace, all with the same `group_of`.
+    std::size_t groups = 1;
+    /// Called when it is attached.
+    std::vector<std::function<void(const result<void>&)>> waiting{};
   };
   /// An unanswered registration or unregistration.
   struct open_change {
@@ -265,8 +293,10 @@ private:
   void send_away(Predicate is_meant);
   /// Opens the memory of a worker.
   void open_memory(const instance_ptr& made, const request_ptr& x);
-  /// Waits until lookups can find keys in its namespace.
-  void join_namespace(const instance_ptr& made, const namespace_spec& spec);
+  /// Attaches for its next group, or reports it as prepared.
+  void attach_next(const instance_ptr& made, const request_ptr& asked);
+  /// Waits until lookups can find keys in the group's namespace.
+  void join_namespace(const instance_ptr& made, std::size_t group, std::function<void(const result<void>&)> then);
   void leave_namespace(const instance_ptr& made);
   void prepared(const instance_ptr& made, const result<void>& outcome);
   /// Ends its attachment, and the executors of its transfers.
@@ -276,7 +306,7 @@ private:
   instance_ptr find(const request_ptr& x) const;
   /// Whether its registration is still in force.
   bool is_known(const instance& x) const { return rules_.is_current(x.number); }
-  /// Whether the request fits the instance's namespace.
+  /// Whether the request fits the instance's namespaces.
   bool fits(const instance& of, const lmcache::chunk_range& chunks) const;
 
   // -- lmcache_events.cpp --
@@ -285,10 +315,14 @@ private:
   void send_events();
   bool send_events(lmcache::event_streams::stream& to, bool is_first);
   /// Describes the chunks that a worker has stored to the shards, for events about them.
-  void describe(const lmcache::incoming& x);
+  void describe(const lmcache::transfer_rules::done& x);
+  void describe(const lmcache::incoming& x, const instance& of, std::uint32_t group,
+                const std::vector<std::uint32_t>& chunks);
 
   // -- lmcache_lookups.cpp --
   void look_up(const request_ptr& x);
+  /// The namespaces of all workers that the request may be of.
+  std::vector<namespace_id> namespaces_of(const lmcache::chunk_range& chunks) const;
   /// Sends the next requests of the lookup in that namespace.
   void go_on(const lookup_ptr& run, std::size_t finder);
   /// Fetches from other nodes.
@@ -296,9 +330,25 @@ private:
   /// Answers the lookup if it has ended in all namespaces.
   void end_lookup(const lookup_ptr& run);
   /// Abandons a lookup whose result is not needed any more.
-  void cancel(lookup_run& run);
+  void cancel(const lookup_ptr& run);
   /// Ends the fetches that have reached their time limit.
   void limit_lookups(timestamp time);
+  // lmcache_group_lookups.cpp
+  /// Looks up in namespaces of which some belong together.
+  void look_up_groups(const lookup_ptr& run, const std::vector<namespace_id>& all);
+  void go_on_with_groups(const lookup_ptr& run);
+  void end_with_groups(const lookup_ptr& run);
+  /// Searches other nodes, or fetches from them.
+  template <class Reply, class Request, class Answered>
+  void ask_peers(const lookup_ptr& run, std::uint32_t group, Request wanted, Answered answered);
+  void cancel_groups(const lookup_ptr& run);
+  void perform(const lookup_ptr& run, lmcache::grouped_lookup::match& x);
+  void perform(const lookup_ptr& run, lmcache::grouped_lookup::release& x);
+  void perform(const lookup_ptr& run, lmcache::grouped_lookup::search& x);
+  void perform(const lookup_ptr& run, lmcache::grouped_lookup::fetch& x);
+  /// Reports to the session of a lookup the length of its hit, and what is held for it; `found`: chunks that count as
+  /// found.
+  void lookup_done(const lookup_run& run, std::uint32_t chunks, std::uint32_t found, held_lease held);
   void answer_status(const request_ptr& x, duration patience);
   void settle_waiting();
   /// Ends what sessions do not need any more: leases, and running lookups.
@@ -319,17 +369,18 @@ private:
   void perform(lmcache::transfer_rules::refuse& x);
   void perform(lmcache::transfer_rules::prepared& x);
   void perform(lmcache::transfer_rules::done& x);
+  void begin_own_copy(const request_ptr& x, const instance& of);
   static transfer_task task_of(const instance& of, const lmcache::transfer_rules::start& x);
   static bool blocks_fit(const instance& of, const lmcache::incoming& x);
   /// The parts of the request that the node copies.
   static std::deque<chunk_run> runs_of(const instance& of, const lmcache::incoming& x);
 
   // -- lmcache_copiers.cpp: coordinators and copy engines --
-  static client_worker_actor worker_of(const instance& of, rank_number rank);
-  lmcache::transfer_rules::terms terms_of(const instance& of) const;
-  coordinator_binding binding_of(const instance& of, rank_number rank, bool stores) const;
+  static client_worker_actor worker_of(const instance_group& of, rank_number rank);
+  static lmcache::transfer_rules::terms terms_of(const instance_group& of);
+  coordinator_binding binding_of(const instance& of, const instance_group& group, rank_number rank, bool stores) const;
   /// Created on first use; null if that fails.
-  const worker_rank* rank_of(const instance_ptr& of, rank_number rank);
+  const worker_rank* rank_of(const instance_ptr& of, std::uint32_t group, rank_number rank);
   result<copy_engine_actor> make_engine(const instance& of, rank_number rank);
   void end_ranks(instance& of);
   /// An order of a coordinator.
@@ -365,7 +416,7 @@ private:
   std::set<attachment_ptr> attachments_;
   /// Registrations that the node has ended while their workers may still access pages: the pages of these jobs.
   struct lost_instance {
-    attachment_ptr node;
+    std::vector<attachment_ptr> nodes;
     std::set<lmcache::transfer_rules::job_name> jobs;
   };
   std::map<instance_name, lost_instance> lost_;

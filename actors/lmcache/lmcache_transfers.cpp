@@ -22,10 +22,30 @@ void lmcache_server::begin_transfer(const request_ptr& x) {
   const bool by_node = x->what == operation::store || x->what == operation::retrieve;
   if (!of || by_node != (of->memory != nullptr) || !fits(*of, x->chunks) || (by_node && !blocks_fit(*of, *x)))
     return refuse_transfer(x);
-  if (by_node)
-    transfers_.copy(x, of->number, terms_of(*of), runs_of(*of, *x), now());
-  else
-    transfers_.prepare(x, of->number, terms_of(*of), now());
+  if (!by_node)
+    return begin_own_copy(x, *of);
+  transfers_.copy(x, of->number, terms_of(of->first()), runs_of(*of, *x), now());
+  flush();
+}
+
+void lmcache_server::begin_own_copy(const request_ptr& x, const instance& of) {
+  std::vector<lmcache::group_needs> groups;
+  std::vector<lmcache::transfer_rules::terms> how;
+  for (const auto& own : of.groups) {
+    groups.push_back(own.needs);
+    how.push_back(terms_of(own));
+  }
+  const auto& chunks = x->chunks;
+  if (x->what != operation::prepare_store) {
+    transfers_.prepare(x, of.number, std::move(how), lmcache::chunks_to_load(groups, chunks.end - chunks.begin), now());
+    return flush();
+  }
+  // It is a worker of other groups than it has registered.
+  if (!x->skipped.empty() && (groups.size() == 1 || x->skipped.size() != groups.size()))
+    return refuse(x);
+  const auto computed = sessions_.computed_from(chunks.request, chunks.begin);
+  transfers_.prepare(x, of.number, std::move(how),
+                     lmcache::chunks_to_store(groups, {chunks.begin, chunks.end, x->skipped, computed}), now());
   flush();
 }
 
@@ -89,7 +109,9 @@ transfer_task lmcache_server::task_of(const instance& of, const lmcache::transfe
   const auto& keys = asked.chunks.keys;
   transfer_task out;
   out.keys.items.assign(keys.begin() + begin, keys.begin() + begin + x.chunks.count);
-  if (x.stores && begin > 0)
+  // A later chunk of a window, or a later state, is worth no less without an earlier one.
+  out.chained = of.groups[x.chunks.group].needs.window_chunks == 0;
+  if (x.stores && begin > 0 && out.chained)
     out.parent = keys[begin - 1];
   out.deadline = std::clamp<duration>(x.deadline, std::chrono::milliseconds(1), transfer::task_time_max);
   out.tag = x.part;
@@ -119,7 +141,7 @@ void lmcache_server::perform(lmcache::transfer_rules::start& x) {
   if (known == instances_.end())
     return transfers_.part_failed(x.part, errc::cancelled, now());
   const auto of = known->second;
-  const auto* const rank = rank_of(of, *x.request->chunks.worker);
+  const auto* const rank = rank_of(of, x.chunks.group, *x.request->chunks.worker);
   if (rank == nullptr)
     return transfers_.part_failed(x.part, errc::internal, now());
   auto work = task_of(*of, x);
@@ -155,7 +177,7 @@ void lmcache_server::perform(lmcache::transfer_rules::cancel& x) {
   const auto known = instances_.find(x.of);
   if (known == instances_.end())
     return;
-  if (const auto* const rank = rank_of(known->second, x.rank))
+  if (const auto* const rank = rank_of(known->second, x.group, x.rank))
     tell(x.stores ? rank->save : rank->load, cancel_atom_v, packed<std::uint64_t>{std::move(x.parts)});
 }
 
@@ -175,11 +197,20 @@ void lmcache_server::perform(lmcache::transfer_rules::check& x) {
   const auto all = std::make_shared<whole>();
   all->codes.resize(x.pages.size(), errc::internal);
   const auto each = (x.pages.size() + lanes_.all.size() - 1) / lanes_.all.size();
-  all->waiting = (x.pages.size() + each - 1) / each;
-  for (std::size_t first = 0; first < x.pages.size(); first += each) {
-    lane_order order{x.seal, of.ns, x.rank, of.node->node.ns.geometry.page_bytes(), {}};
+  // Pages of one group each.
+  std::vector<std::size_t> ends;
+  for (std::size_t i = 0, first = 0; i < x.pages.size(); ++i)
+    if (i + 1 == x.pages.size() || i + 1 - first == each || x.pages[i + 1].group != x.pages[i].group) {
+      first = i + 1;
+      ends.push_back(first);
+    }
+  all->waiting = ends.size();
+  std::size_t first = 0;
+  for (const auto last : ends) {
+    const auto& group = of.groups[x.pages[first].group];
+    lane_order order{x.seal, group.ns, x.rank, group.node->node.ns.geometry.page_bytes(), {}};
     const auto slot = io::slot_bytes(order.page_bytes);
-    for (auto i = first; i < std::min(first + each, x.pages.size()); ++i)
+    for (auto i = first; i < last; ++i)
       order.items.push_back({x.pages[i].page, x.pages[i].offset, slot});
     const auto part_done = [this, all, job = x.job] {
       if (--all->waiting > 0)
@@ -195,6 +226,7 @@ void lmcache_server::perform(lmcache::transfer_rules::check& x) {
               part_done();
             },
             [part_done](const caf::error&) { part_done(); });
+    first = last;
   }
 }
 
@@ -216,21 +248,21 @@ void lmcache_server::perform(lmcache::transfer_rules::refuse& x) {
 void lmcache_server::perform(lmcache::transfer_rules::prepared& x) {
   const auto& of = *instances_.at(x.of);
   std::vector<lmcache::protocol::slot_place> places;
-  std::vector<std::uint32_t> chunks;
-  const auto bytes = of.node->node.ns.geometry.page_bytes();
-  for (const auto& page : x.pages) {
-    places.push_back({page.offset + io::page_header_bytes, bytes});
-    chunks.push_back(page.chunk);
-  }
+  std::vector<lmcache::protocol::slot_shape> shapes;
+  for (const auto& group : of.groups)
+    shapes.push_back(group.shape);
+  for (const auto& page : x.pages)
+    places.push_back({page.offset + io::page_header_bytes, of.groups[page.group].node->node.ns.geometry.page_bytes(),
+                      page.chunk, page.group});
   answer(x.request, x.request->what == operation::prepare_store
-                        ? lmcache::protocol::answer_prepared_store(places, chunks, of.shape)
-                        : lmcache::protocol::answer_prepared_retrieve(places, of.shape));
+                        ? lmcache::protocol::answer_prepared_store(places, shapes)
+                        : lmcache::protocol::answer_prepared_retrieve(places, shapes));
 }
 
 // There is no event to return: no copy is in progress when a request is answered, and clients accept an empty event for
 // that.
 void lmcache_server::perform(lmcache::transfer_rules::done& x) {
-  describe(*x.request);
+  describe(x);
   switch (x.request->what) {
   case operation::retrieve:
     end_locks(*x.request);

@@ -9,6 +9,8 @@ namespace troupe::lmcache::protocol {
 
 namespace {
 
+constexpr std::string_view engine_tokens_setting = "lmcache.hint.engine_computed_tokens";
+
 /// LMCache itself refuses salts with these characters.
 bool is_salt(std::string_view x) noexcept {
   return x.size() <= salt_max && x.find_first_of(std::string_view("@/\\\0", 4)) == std::string_view::npos;
@@ -64,14 +66,39 @@ void read_group_layouts(msgpack_reader& in, std::vector<group_layout>& out) {
     read_group_layout(in, out.emplace_back());
 }
 
-void write_slots(msgpack_writer& out, std::span<const slot_place> slots, const slot_shape& shape) {
+void write_slots(msgpack_writer& out, std::span<const slot_place> slots, std::span<const slot_shape> shapes) {
   out.text("slots").array(static_cast<std::uint32_t>(slots.size()));
   for (const auto& x : slots) {
+    const auto& shape = shapes[x.group];
     out.map(4).text("offset").natural(x.offset).text("length").natural(x.length).text("shape");
     out.array(static_cast<std::uint32_t>(shape.sizes.size()));
     for (const auto size : shape.sizes)
       out.natural(size);
     out.text("dtype").text(shape.dtype);
+  }
+}
+
+void write_numbers(msgpack_writer& out, std::string_view name, std::span<const slot_place> slots,
+                   std::uint32_t slot_place::*which) {
+  out.text(name).array(static_cast<std::uint32_t>(slots.size()));
+  for (const auto& x : slots)
+    out.natural(x.*which);
+}
+
+/// Of a request's own settings only what the engine says of its cache is of use.
+void read_settings(msgpack_reader& in, sequence_key& out) {
+  if (in.next() != msgpack_reader::kind::map)
+    return in.skip();
+  for (auto fields = in.map(); fields > 0 && in.ok(); --fields) {
+    const bool is_said =
+        in.next() == msgpack_reader::kind::text ? in.text() == engine_tokens_setting : (in.skip(), false);
+    if (!is_said || in.next() != msgpack_reader::kind::integer) {
+      in.skip();
+      continue;
+    }
+    const auto tokens = in.integer();
+    if (tokens >= 0 && tokens <= 0xffffffffLL)
+      out.engine_tokens = static_cast<std::uint32_t>(tokens);
   }
 }
 
@@ -115,6 +142,8 @@ bool read_key(byte_view frame, sequence_key& out, std::vector<std::uint32_t>& to
       out.salt = in.text();
     } else if (name == "num_kv_readers") {
       out.readers = in.natural32();
+    } else if (name == "request_configs") {
+      read_settings(in, out);
     } else {
       in.skip();
     }
@@ -281,14 +310,14 @@ std::string answer_registration(std::string_view shared_memory, std::uint64_t by
       .take();
 }
 
-std::string answer_prepared_store(std::span<const slot_place> slots, std::span<const std::uint32_t> chunks,
-                                  const slot_shape& shape) {
+std::string answer_prepared_store(std::span<const slot_place> slots, std::span<const slot_shape> shapes) {
+  const bool names_groups = shapes.size() > 1;
   msgpack_writer out;
-  out.map(1).text("context").map(2);
-  write_slots(out, slots, shape);
-  out.text("chunk_indices").array(static_cast<std::uint32_t>(chunks.size()));
-  for (const auto x : chunks)
-    out.natural(x);
+  out.map(1).text("context").map(names_groups ? 3 : 2);
+  write_slots(out, slots, shapes);
+  write_numbers(out, "chunk_indices", slots, &slot_place::chunk);
+  if (names_groups)
+    write_numbers(out, "group_ids", slots, &slot_place::group);
   return out.take();
 }
 
@@ -296,10 +325,15 @@ std::string answer_no_store() {
   return msgpack_writer().map(1).text("context").map(0).take();
 }
 
-std::string answer_prepared_retrieve(std::span<const slot_place> slots, const slot_shape& shape) {
+std::string answer_prepared_retrieve(std::span<const slot_place> slots, std::span<const slot_shape> shapes) {
+  const bool names_groups = shapes.size() > 1;
   msgpack_writer out;
-  out.map(3).text("success").boolean(true).text("data").bytes({}).text("context").map(1);
-  write_slots(out, slots, shape);
+  out.map(3).text("success").boolean(true).text("data").bytes({}).text("context").map(names_groups ? 3 : 1);
+  write_slots(out, slots, shapes);
+  if (names_groups) {
+    write_numbers(out, "chunk_indices", slots, &slot_place::chunk);
+    write_numbers(out, "group_ids", slots, &slot_place::group);
+  }
   return out.take();
 }
 

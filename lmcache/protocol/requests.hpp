@@ -23,6 +23,8 @@ struct sequence_key {
   std::string_view salt;
   /// The number of workers that will read each object; 0: the client did not say.
   std::uint32_t readers = 0;
+  /// For lookups: the tokens that the engine has in its own cache; none if the client did not say.
+  std::optional<std::uint32_t> engine_tokens{};
   /// The versions that write tokens in this way.
   version_set versions = version_set::all();
 };
@@ -92,16 +94,19 @@ inline constexpr std::uint32_t ranges_max = 4096;
 /// Ranges of tokens, each from its first to before its last. False if the frame contains anything else.
 bool read_ranges(byte_view frame, std::vector<std::pair<std::uint32_t, std::uint32_t>>& out);
 
-/// A location in the shared memory that a worker may copy one chunk to or from.
+/// A location in the shared memory that a worker may copy one chunk of a group to or from.
 struct slot_place {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
+  /// Counted from the first chunk of the request.
+  std::uint32_t chunk = 0;
+  std::uint32_t group = 0;
 };
 
 /// The block number for a missing block of an engine, as workers learn when they register.
 inline constexpr std::uint32_t null_block = 0;
 
-/// The shape of every slot of a worker.
+/// The shape of every slot of a worker's group.
 struct slot_shape {
   std::vector<std::uint32_t> sizes;
   std::string dtype;
@@ -117,12 +122,11 @@ std::string answer_texts(std::span<const std::string_view> x);
 /// (event handle, ok)
 std::string answer_transfer(std::string_view event, bool ok);
 std::string answer_registration(std::string_view shared_memory, std::uint64_t bytes);
-/// Chunks are counted from the first one of the request.
-std::string answer_prepared_store(std::span<const slot_place> slots, std::span<const std::uint32_t> chunks,
-                                  const slot_shape& shape);
+/// `shapes`: one for each of the worker's groups. Only for several of them, the answer names the group of each slot.
+std::string answer_prepared_store(std::span<const slot_place> slots, std::span<const slot_shape> shapes);
 /// The answer that nothing can be stored now.
 std::string answer_no_store();
-std::string answer_prepared_retrieve(std::span<const slot_place> slots, const slot_shape& shape);
+std::string answer_prepared_retrieve(std::span<const slot_place> slots, std::span<const slot_shape> shapes);
 std::string answer_no_retrieve();
 /// The answer of `server_module_call`.
 std::string answer_module_call(std::string_view why_not);

@@ -197,7 +197,7 @@ struct lookups_world : sim {
     x.client = worker;
     x.what = operation::register_context;
     x.instance = instance;
-    x.registration = lmcache::context{spec, {}};
+    x.registration = lmcache::context{{{spec, {}}}};
     const auto number = send(std::move(x));
     REQUIRE(answers[number].size() == 1);
     auto& out = namespaces[spec.id()];

@@ -100,7 +100,7 @@ TEST_CASE("lmcache handles: runs of a block are derived from the axes of a tenso
     said.layers = 2;
     said.hidden = 32;
     said.dtype = "float16";
-    CHECK(context_of(said, chunk)->ns.id() == x->ns.id());
+    CHECK(context_of(said, chunk)->first().ns.id() == x->ns.id());
   }
   SECTION("planes inside a block with padding behind it") {
     const auto x = opened(registration({shared_handle(metadata({10, 2, 16, 4, 8}, {2000, 512, 32, 8, 1}, 100))}));

@@ -210,13 +210,13 @@ TEST_CASE("lmcache protocol: a registration describes the page layout of a worke
   REQUIRE(message);
   CHECK(message->instance == 1234567890123456789);
   REQUIRE(message->registration);
-  const auto& ns = message->registration->ns;
+  const auto& ns = message->registration->first().ns;
   CHECK(ns.model == "a/model");
   CHECK(ns.dtype == "bfloat16");
   CHECK(ns.world_size == 2);
   CHECK(ns.geometry.page_bytes() == 2 * 3 * 4 * 8 * 2);
-  CHECK(message->registration->shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 8});
-  CHECK(message->registration->shape.dtype == "bfloat16");
+  CHECK(message->registration->first().shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 8});
+  CHECK(message->registration->first().shape.dtype == "bfloat16");
 
   SECTION("a malformed registration still has its instance id") {
     auto x = registration_json();
@@ -233,8 +233,8 @@ TEST_CASE("lmcache protocol: a registration describes the page layout of a worke
     auto x = registration_json();
     x["use_mla"] = true;
     const auto one = read(14, {x})->registration;
-    CHECK(one->shape.sizes == std::vector<std::uint32_t>{3, 4, 8});
-    CHECK(one->ns.id() != ns.id());
+    CHECK(one->first().shape.sizes == std::vector<std::uint32_t>{3, 4, 8});
+    CHECK(one->first().ns.id() != ns.id());
   }
   SECTION("fields that change the bytes change the namespace") {
     for (const auto& [field, value] : {std::pair<const char*, json>("num_layers", 4),
@@ -247,8 +247,8 @@ TEST_CASE("lmcache protocol: a registration describes the page layout of a worke
       INFO(field);
       const auto other = read(14, {x})->registration;
       REQUIRE(other);
-      CHECK(other->ns.id() != ns.id());
-      CHECK(other->ns.name != ns.name);
+      CHECK(other->first().ns.id() != ns.id());
+      CHECK(other->first().ns.name != ns.name);
     }
   }
   SECTION("fields that do not change the bytes keep the namespace") {
@@ -256,7 +256,7 @@ TEST_CASE("lmcache protocol: a registration describes the page layout of a worke
     x["block_size"] = 4;
     x["instance_id"] = 2;
     x["num_physical_slots"] = nullptr;
-    CHECK(read(14, {x})->registration->ns == ns);
+    CHECK(read(14, {x})->registration->first().ns == ns);
   }
   SECTION("unsupported values are refused with a reason") {
     for (const auto& [field, value] : {std::pair<const char*, json>("block_size", 3),
@@ -278,28 +278,37 @@ TEST_CASE("lmcache protocol: a registration describes the page layout of a worke
     x["hidden_dim_size"] = 65536;
     const auto wide = read(14, {x})->registration;
     REQUIRE(wide);
-    CHECK(wide->ns.geometry.page_bytes() == std::uint64_t{2} * 3 * 4 * 65536 * 2);
-    CHECK(wide->shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 65536});
+    CHECK(wide->first().ns.geometry.page_bytes() == std::uint64_t{2} * 3 * 4 * 65536 * 2);
+    CHECK(wide->first().shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 65536});
   }
 }
 
 TEST_CASE("lmcache protocol: answers have the types of LMCache", "[lmcache]") {
-  const protocol::slot_shape shape{{2, 3, 4, 8}, "bfloat16"};
-  const std::vector<protocol::slot_place> slots{{4096, 384}, {std::uint64_t{1} << 40U, 384}};
+  const std::vector<protocol::slot_shape> shape{{{2, 3, 4, 8}, "bfloat16"}};
+  const std::vector<protocol::slot_place> slots{{4096, 384, 0}, {std::uint64_t{1} << 40U, 384, 2}};
   const json first{{"offset", 4096}, {"length", 384}, {"shape", {2, 3, 4, 8}}, {"dtype", "bfloat16"}};
   auto second = first;
   second["offset"] = std::uint64_t{1} << 40U;
   CHECK(unpacked(protocol::answer_registration("troupe-lmcache-1", 1 << 20)) ==
         json{{"shm_name", "troupe-lmcache-1"}, {"pool_size", 1 << 20}, {"null_block_id", 0}});
-  CHECK(unpacked(protocol::answer_prepared_store(slots, std::vector<std::uint32_t>{0, 2}, shape)) ==
+  CHECK(unpacked(protocol::answer_prepared_store(slots, shape)) ==
         json{{"context", {{"slots", {first, second}}, {"chunk_indices", {0, 2}}}}});
-  CHECK(unpacked(protocol::answer_prepared_store({}, {}, shape)) ==
+  CHECK(unpacked(protocol::answer_prepared_store({}, shape)) ==
         json{{"context", {{"slots", json::array()}, {"chunk_indices", json::array()}}}});
   CHECK(unpacked(protocol::answer_no_store()) == json{{"context", json::object()}});
   CHECK(unpacked(protocol::answer_prepared_retrieve(slots, shape)) ==
         json{{"success", true}, {"data", json::binary({})}, {"context", {{"slots", {first, second}}}}});
   CHECK(unpacked(protocol::answer_no_retrieve()) ==
         json{{"success", false}, {"data", json::binary({})}, {"context", json::object()}});
+  SECTION("of several groups, each slot has its group, shape and chunk") {
+    const std::vector<protocol::slot_shape> shapes{{{2, 3, 4, 8}, "bfloat16"}, {{1, 2, 8}, "float32"}};
+    const std::vector<protocol::slot_place> places{{4096, 384, 0, 0}, {8192, 64, 2, 1}};
+    const json other{{"offset", 8192}, {"length", 64}, {"shape", {1, 2, 8}}, {"dtype", "float32"}};
+    const json context{{"slots", {first, other}}, {"chunk_indices", {0, 2}}, {"group_ids", {0, 1}}};
+    CHECK(unpacked(protocol::answer_prepared_store(places, shapes)) == json{{"context", context}});
+    CHECK(unpacked(protocol::answer_prepared_retrieve(places, shapes))["context"] == context);
+    CHECK(unpacked(protocol::answer_prepared_store({}, shapes))["context"]["group_ids"] == json::array());
+  }
   CHECK(unpacked(protocol::answer_transfer("event", true)) == json{json::binary({'e', 'v', 'e', 'n', 't'}), true});
 }
 

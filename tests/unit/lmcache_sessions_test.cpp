@@ -117,17 +117,30 @@ TEST_CASE("lmcache sessions: the status of a lookup is reported once", "[lmcache
   CHECK(x.table.locks() == 5);
 }
 
-TEST_CASE("lmcache sessions: a lookup that does not begin at the first chunk counts from its own first one",
+TEST_CASE("lmcache sessions: stores of a request are of whole blocks from what the engine has computed itself on",
           "[lmcache]") {
   lock_table x;
+  CHECK_FALSE(x.table.computed_from("r", 0));
   auto lookup = x.table.begin(1, "r", start);
-  CHECK(x.table.found(1, "r", *lookup, {5, 1, 1, 7, 2}, start));
-  CHECK(x.table.take_status(1, "r").chunks == 3);
-  // All are locked, since a chunk is of use together with those in front of it.
-  CHECK(x.table.locks() == 5);
-  lookup = x.table.begin(1, "r", start);
-  CHECK(x.table.found(1, "r", *lookup, {5, 1, 1, 8, 6}, start));
-  CHECK(x.table.take_status(1, "r").chunks == 0);
+  CHECK_FALSE(x.table.computed_from("r", 0));
+  lookup = x.table.begin(1, "r", start, 3);
+  CHECK(x.table.computed_from("r", 0) == 3);
+  CHECK(x.table.found(1, "r", *lookup, {5, 1, 1, 7}, start));
+  CHECK(x.table.computed_from("r", 5) == 5);
+  // Its load has failed, and nothing says what it had itself then.
+  CHECK_FALSE(x.table.computed_from("r", 0));
+  CHECK_FALSE(x.table.computed_from("r", 5));
+  lookup = x.table.begin(1, "r", start, 0);
+  CHECK(x.table.computed_from("r", 0) == 0);
+  // Another engine has a request of this name.
+  static_cast<void>(x.table.begin(2, "r", start, 4));
+  CHECK(x.table.computed_from("r", 2) == 4);
+  x.table.ended(2, "r");
+  static_cast<void>(x.table.begin(2, "r", start));
+  CHECK_FALSE(x.table.computed_from("r", 2));
+  x.table.ended(1, "r");
+  x.table.ended(2, "r");
+  CHECK_FALSE(x.table.computed_from("r", 2));
 }
 
 TEST_CASE("lmcache sessions: the result of an abandoned lookup is not held", "[lmcache]") {

@@ -53,6 +53,10 @@ struct worker_world {
     requests.add(out, t0);
     return out;
   }
+  /// A worker with one group is about to copy.
+  void prepare(const transfer_rules::request_ptr& x, const transfer_rules::terms& its = how) {
+    rules.prepare(x, of, {its}, {{0, x->chunks.end}}, t0);
+  }
   template <class T>
   std::vector<T> take() {
     for (auto& x : rules.take_outbox())
@@ -85,7 +89,7 @@ struct worker_world {
   }
   /// A worker has frames that it is to write to.
   transfer_rules::start prepare_store(std::uint32_t chunks) {
-    rules.prepare(make(operation::prepare_store, chunks), of, how, t0);
+    prepare(make(operation::prepare_store, chunks));
     auto out = one<transfer_rules::start>();
     offer(out, 1);
     CHECK(one<transfer_rules::prepared>().pages.size() == chunks);
@@ -136,7 +140,7 @@ TEST_CASE_METHOD(worker_world,
                  "lmcache transfer rules: a worker receives verified chunks only, and all of them or none",
                  "[lmcache]") {
   const auto request = make(operation::prepare_retrieve, 6);
-  rules.prepare(request, of, how, t0);
+  prepare(request);
   const auto first = one<transfer_rules::start>();
   CHECK(first.chunks.count == 4);
   offer(first, 1);
@@ -170,14 +174,14 @@ TEST_CASE_METHOD(worker_world,
 
 TEST_CASE_METHOD(worker_world, "lmcache transfer rules: a worker that holds frames gets no more than there is room for",
                  "[lmcache]") {
-  rules.prepare(make(operation::prepare_retrieve, 9), of, how, t0);
+  prepare(make(operation::prepare_retrieve, 9));
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 9);
   // A store gets frames for its first chunks.
-  rules.prepare(make(operation::prepare_store, 9), of, how, t0);
+  prepare(make(operation::prepare_store, 9));
   offer(one<transfer_rules::start>(), 1);
   offer(one<transfer_rules::start>(), 2);
   CHECK(one<transfer_rules::prepared>().pages.size() == 8);
-  rules.prepare(make(operation::prepare_store, 1), of, how, t0);
+  prepare(make(operation::prepare_store, 1));
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 1);
 }
 
@@ -199,21 +203,21 @@ TEST_CASE_METHOD(
   SECTION("stores that the worker has not committed") {
     auto wide = how;
     wide.window_pages = 1000;
-    const auto prepare = [&](std::size_t number) {
+    const auto prepare_one = [&](std::size_t number) {
       auto x = *make(operation::prepare_store, 1);
       x.chunks.request = "r" + std::to_string(number);
       const auto wanted = std::make_shared<const incoming>(std::move(x));
       requests.add(wanted, t0);
-      rules.prepare(wanted, of, wide, t0);
+      prepare(wanted, wide);
     };
     for (std::size_t i = 0; i < transfer_rules::options{}.jobs_max; ++i)
-      prepare(i);
+      prepare_one(i);
     CHECK(take<transfer_rules::refuse>().empty());
-    prepare(transfer_rules::options{}.jobs_max);
+    prepare_one(transfer_rules::options{}.jobs_max);
     one<transfer_rules::refuse>();
   }
   SECTION("frames for the worker") {
-    rules.prepare(make(operation::prepare_store, 2), of, none, t0);
+    prepare(make(operation::prepare_store, 2), none);
     one<transfer_rules::refuse>();
     CHECK(take<transfer_rules::start>().empty());
   }
@@ -223,12 +227,12 @@ TEST_CASE_METHOD(worker_world, "lmcache transfer rules: copies by the node take 
                  "[lmcache]") {
   rules.copy(make(operation::store, 4), of, how, {{0, 4}}, t0);
   one<transfer_rules::start>();
-  rules.prepare(make(operation::prepare_retrieve, 8), of, how, t0);
+  prepare(make(operation::prepare_retrieve, 8));
   CHECK(take<transfer_rules::refuse>().empty());
 }
 
 TEST_CASE_METHOD(worker_world, "lmcache transfer rules: a store waits once for room, however long it is", "[lmcache]") {
-  rules.prepare(make(operation::prepare_store, 8), of, how, t0);
+  prepare(make(operation::prepare_store, 8));
   const auto first = one<transfer_rules::start>();
   CHECK(first.chunks.count == 4);
   SECTION("for all frames of its first part in vain") {
@@ -252,7 +256,7 @@ TEST_CASE_METHOD(worker_world, "lmcache transfer rules: requests past their dead
                  "[lmcache]") {
   SECTION("a preparation past its deadline is abandoned and freed when it is refused") {
     const auto request = make(operation::prepare_store, 2);
-    rules.prepare(request, of, how, t0);
+    prepare(request);
     const auto part = one<transfer_rules::start>();
     const auto later = t0 + std::chrono::seconds(31);
     REQUIRE(requests.take_late(later).size() == 1);
@@ -264,7 +268,7 @@ TEST_CASE_METHOD(worker_world, "lmcache transfer rules: requests past their dead
     end(part, errc::cancelled, later);
   }
   SECTION("frames for an answered request are released") {
-    rules.prepare(make(operation::prepare_store, 2), of, how, t0);
+    prepare(make(operation::prepare_store, 2));
     const auto part = one<transfer_rules::start>();
     const auto later = t0 + std::chrono::seconds(31);
     offer(part, 7, later);
@@ -294,7 +298,7 @@ TEST_CASE_METHOD(worker_world,
                  "lmcache transfer rules: a worker counts as started from its first prepare until it commits",
                  "[lmcache]") {
   CHECK_FALSE(rules.has_begun(of));
-  rules.prepare(make(operation::prepare_store, 2), of, how, t0);
+  prepare(make(operation::prepare_store, 2));
   CHECK(rules.has_begun(of));
   CHECK_FALSE(rules.may_touch(of));
   const auto part = one<transfer_rules::start>();
@@ -352,6 +356,52 @@ TEST_CASE_METHOD(
   CHECK(rules.forget(of) == std::set{transfer_rules::name_of(*make(operation::commit_store, 2))});
   CHECK(take<transfer_rules::end_order>().size() == 1);
   CHECK(rules.jobs() == 0);
+}
+
+TEST_CASE_METHOD(worker_world, "lmcache transfer rules: a job has pages of all groups, and fails as a whole",
+                 "[lmcache]") {
+  const auto request = make(operation::prepare_retrieve, 3);
+  rules.prepare(request, of, {how, how}, {{0, 3, 0}, {2, 1, 1}}, t0);
+  const auto first = one<transfer_rules::start>();
+  CHECK(first.chunks == transfer_rules::chunk_run{0, 3, 0});
+  offer(first, 1);
+  const auto second = one<transfer_rules::start>();
+  CHECK(second.chunks == transfer_rules::chunk_run{2, 1, 1});
+  SECTION("all are verified together") {
+    offer(second, 2);
+    const auto wanted = one<transfer_rules::check>();
+    REQUIRE(wanted.pages.size() == 4);
+    CHECK(wanted.pages[0].group == 0);
+    CHECK(wanted.pages[3].group == 1);
+    const bool is_sound = GENERATE(true, false);
+    auto codes = std::vector<errc>(4, errc::ok);
+    codes.back() = is_sound ? errc::ok : errc::corrupt;
+    rules.checked(wanted.job, codes, t0);
+    CHECK(take<transfer_rules::prepared>().size() == (is_sound ? 1U : 0U));
+    CHECK(take<transfer_rules::end_order>().size() == (is_sound ? 0U : 2U));
+  }
+  SECTION("a page of one group is missing") {
+    end(second, errc::not_found);
+    CHECK(one<transfer_rules::cancel>().group == 0);
+    CHECK(one<transfer_rules::end_order>().order == 1);
+    end(first, errc::cancelled);
+    CHECK(one<transfer_rules::refuse>().request == request);
+    CHECK(rules.jobs() == 0);
+  }
+}
+
+TEST_CASE_METHOD(worker_world, "lmcache transfer rules: each group has a limit of pages of its own", "[lmcache]") {
+  auto narrow = how;
+  narrow.window_pages = 1;
+  rules.prepare(make(operation::prepare_retrieve, 3), of, {how, narrow}, {{0, 3, 0}, {1, 2, 1}}, t0);
+  one<transfer_rules::refuse>();
+  // A store takes what there is.
+  rules.prepare(make(operation::prepare_store, 3), of, {narrow, how}, {{0, 3, 0}, {1, 2, 1}}, t0);
+  offer(one<transfer_rules::start>(), 1);
+  const auto second = one<transfer_rules::start>();
+  CHECK(second.chunks == transfer_rules::chunk_run{1, 2, 1});
+  offer(second, 2);
+  CHECK(one<transfer_rules::prepared>().pages.size() == 3);
 }
 
 } // namespace lmcache_transfer_rules_test

@@ -141,7 +141,7 @@ TEST_CASE("lmcache versions: registrations of either version are of one namespac
   const auto second = read(find(after, "register_kv_cache_engine_driven_context").frames);
   REQUIRE(first.registration);
   REQUIRE(second.registration);
-  CHECK(first.registration->ns == second.registration->ns);
+  CHECK(first.registration->first().ns == second.registration->first().ns);
   CHECK(first.versions == only_before);
   CHECK(second.versions == only_after);
 }
@@ -158,17 +158,22 @@ TEST_CASE("lmcache versions: fields of the newer version only are parsed", "[lmc
   CHECK(protocol::refusal(operation::server_module_affinity_call) == protocol::refusal(operation::server_module_call));
 }
 
-TEST_CASE("lmcache versions: several groups are parsed and refused by name", "[lmcache]") {
+TEST_CASE("lmcache versions: several groups are served where workers copy, and refused by name elsewhere",
+          "[lmcache]") {
   const auto registered = read(find(after, "register_kv_cache_engine_driven_context", 1).frames);
   CHECK(registered.why == problem::none);
-  REQUIRE_FALSE(registered.registration);
-  CHECK(registered.registration.error().code == errc::unsupported);
-  const auto& text = registered.registration.error().text;
-  for (const char* part : {"3 layers of the whole prefix", "2 layers with a window of 3 chunks",
-                           "1 layers of recurrent states", "--disable-hybrid-kv-cache-manager"})
-    CHECK(text.find(part) != std::string::npos);
-  // Later requests of such a worker are answered negatively and are not malformed.
-  CHECK(read(find(after, "prepare_store", 1).frames).why == problem::groups);
+  REQUIRE(registered.registration);
+  const auto& groups = registered.registration->groups;
+  REQUIRE(groups.size() == 3);
+  CHECK(groups[0].shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 8});
+  CHECK(groups[1].window_chunks == 3);
+  CHECK(groups[2].recurrent);
+  CHECK(groups[2].shape.sizes == std::vector<std::uint32_t>{1, 4, 16});
+  CHECK(groups[2].shape.dtype == "float32");
+  const auto stored = read(find(after, "prepare_store", 1).frames);
+  CHECK(stored.why == problem::none);
+  CHECK(stored.skipped == std::vector<std::vector<std::uint32_t>>{{}, {0}});
+  // Of such a worker, if the node copied.
   CHECK(read(find(after, "store", 1).frames).why == problem::groups);
   CHECK(difference(find(after, "store", 1).frames).find("several groups") != std::string::npos);
 
@@ -182,7 +187,7 @@ TEST_CASE("lmcache versions: several groups are parsed and refused by name", "[l
     const auto same = test::read_packed(14, {x}, chunk);
     REQUIRE(plain->registration);
     REQUIRE(same->registration);
-    CHECK(plain->registration->ns == same->registration->ns);
+    CHECK(plain->registration->first().ns == same->registration->first().ns);
     for (const auto& [field, value] : {std::pair<const char*, json>("num_layers", 2),
                                        {"window_chunks", 1},
                                        {"recurrent", true},
