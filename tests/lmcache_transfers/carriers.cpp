@@ -15,10 +15,10 @@ using std::chrono::seconds;
 } // namespace
 
 template <class State, class Reply, class Work>
-void world::ask_node(change_number of, State made::*state,
+void world::ask_node(change_number of, std::uint32_t group, State made_group::*state,
                      void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp), transfer::call_id call,
                      bool may_be_lost, Work work) {
-  send(of, [this, of, state, on_reply, call, may_be_lost, work] {
+  send(of, [this, of, group, state, on_reply, call, may_be_lost, work] {
     if (made_.at(of).over)
       return;
     result<Reply> reply;
@@ -32,11 +32,11 @@ void world::ask_node(change_number of, State made::*state,
       reply = fail(errc::timeout, "lost");
     }
     const auto time = lost ? duration(seconds(30)) : random_.skewed_time(milliseconds(1), milliseconds(50));
-    after(time, [this, of, state, on_reply, call, reply] {
+    after(time, [this, of, group, state, on_reply, call, reply] {
       auto& x = made_.at(of);
       if (x.over)
         return;
-      ((x.*state).*on_reply)(call, reply, now_);
+      ((x.groups[group].*state).*on_reply)(call, reply, now_);
       pump(of);
       flush();
     });
@@ -45,26 +45,22 @@ void world::ask_node(change_number of, State made::*state,
 
 void world::pump(change_number of) {
   auto& x = made_.at(of);
-  for (auto effects = x.save.take_outbox(); !effects.empty() && !x.over; effects = x.save.take_outbox())
-    for (auto& effect : effects)
-      std::visit(
-          [&](auto& y) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(y)>, transfer::task_finished>)
-              finished(of, true, y);
-            else
-              perform(of, y);
-          },
-          effect);
-  for (auto effects = x.load.take_outbox(); !effects.empty() && !x.over; effects = x.load.take_outbox())
-    for (auto& effect : effects)
-      std::visit(
-          [&](auto& y) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(y)>, transfer::task_finished>)
-              finished(of, false, y);
-            else
-              perform(of, y);
-          },
-          effect);
+  const auto carry_out = [&](std::uint32_t group, bool saves, auto& state) {
+    for (auto effects = state.take_outbox(); !effects.empty() && !x.over; effects = state.take_outbox())
+      for (auto& effect : effects)
+        std::visit(
+            [&](auto& y) {
+              if constexpr (std::is_same_v<std::decay_t<decltype(y)>, transfer::task_finished>)
+                finished(of, group, saves, y);
+              else
+                perform(of, group, y);
+            },
+            effect);
+  };
+  for (std::uint32_t group = 0; group < x.groups.size(); ++group) {
+    carry_out(group, true, x.groups[group].save);
+    carry_out(group, false, x.groups[group].load);
+  }
 }
 
 void world::send(change_number of, action what) {
@@ -73,84 +69,88 @@ void world::send(change_number of, action what) {
   at(x.busy_until, std::move(what));
 }
 
-void world::perform(change_number of, transfer::save_reserve& x) {
-  ask_node(of, &made::save, &transfer::save_state::on_reserve, x.call, true,
-           [this, y = x.request] { return node_.reserve(y, now_); });
+void world::perform(change_number of, std::uint32_t group, transfer::save_reserve& x) {
+  ask_node(of, group, &made_group::save, &transfer::save_state::on_reserve, x.call, true,
+           [this, of, group, y = x.request] { return node_of(of, group).reserve(y, now_); });
 }
 
-void world::perform(change_number of, transfer::save_place& x) {
-  ask_node(of, &made::save, &transfer::save_state::on_place, x.call, false,
-           [this, of, y = x.request] { return node_.place(of, y); });
+void world::perform(change_number of, std::uint32_t group, transfer::save_place& x) {
+  ask_node(of, group, &made_group::save, &transfer::save_state::on_place, x.call, false,
+           [this, of, group, y = x.request] { return node_of(of, group).place(of, y); });
 }
 
-void world::perform(change_number of, transfer::save_fill& x) {
-  ask_node(of, &made::save, &transfer::save_state::on_fill, x.call, false,
-           [this, y = x.request] { return node_.fill(y); });
+void world::perform(change_number of, std::uint32_t group, transfer::save_fill& x) {
+  ask_node(of, group, &made_group::save, &transfer::save_state::on_fill, x.call, false,
+           [this, of, group, y = x.request] { return node_of(of, group).fill(y); });
 }
 
-void world::perform(change_number of, transfer::save_commit& x) {
-  ask_node(of, &made::save, &transfer::save_state::on_commit, x.call, true,
-           [this, y = x.request] { return publish(y); });
+void world::perform(change_number of, std::uint32_t group, transfer::save_commit& x) {
+  ask_node(of, group, &made_group::save, &transfer::save_state::on_commit, x.call, true,
+           [this, of, group, y = x.request] { return publish(made_.at(of).groups[group].node, y); });
 }
 
-finish_reply world::publish(const finish_request& x) {
-  auto out = node_.commit(x, now_);
+finish_reply world::publish(std::size_t number, const finish_request& x) {
+  auto& node = nodes_[number];
+  auto out = node.commit(x, now_);
   for (std::size_t i = 0; i < out.results.size(); ++i) {
-    const auto known = node_.index().find(x.pages[i].key);
-    if (out.results[i] != 0 || known == node_.index().end())
+    const auto known = node.index().find(x.pages[i].key);
+    if (out.results[i] != 0 || known == node.index().end())
       continue;
     count("published");
-    const auto& frame = node_.at(*known->second.at * node_model::frame_bytes);
-    if (frame.sum != meant_.at(known->first) || frame.page.key != known->first)
+    const auto& frame = node.at(*known->second.at * node_model::frame_bytes);
+    if (frame.sum != meaning(number, known->first) || frame.page.key != known->first)
       broken("bytes", "a page is published that holds " + std::to_string(frame.sum) + " and not " +
-                          std::to_string(meant_.at(known->first)));
+                          std::to_string(meaning(number, known->first)));
   }
   return out;
 }
 
-void world::perform(change_number of, transfer::save_abort& x) {
-  ask_node(of, &made::save, &transfer::save_state::on_abort, x.call, true, [this, y = x.request] {
-    node_.abort(y);
-    return finish_reply{};
-  });
+void world::perform(change_number of, std::uint32_t group, transfer::save_abort& x) {
+  ask_node(of, group, &made_group::save, &transfer::save_state::on_abort, x.call, true,
+           [this, of, group, y = x.request] {
+             node_of(of, group).abort(y);
+             return finish_reply{};
+           });
 }
 
-void world::perform(change_number of, transfer::load_locate& x) {
-  ask_node(of, &made::load, &transfer::load_state::on_locate, x.call, true,
-           [this, y = x.request] { return node_.locate(y); });
+void world::perform(change_number of, std::uint32_t group, transfer::load_locate& x) {
+  ask_node(of, group, &made_group::load, &transfer::load_state::on_locate, x.call, true,
+           [this, of, group, y = x.request] { return node_of(of, group).locate(y); });
 }
 
-void world::perform(change_number of, transfer::load_fetch& x) {
-  ask_node(of, &made::load, &transfer::load_state::on_fetch, x.call, false,
-           [this, of, y = x.request] { return node_.fetch(of, y); });
+void world::perform(change_number of, std::uint32_t group, transfer::load_fetch& x) {
+  ask_node(of, group, &made_group::load, &transfer::load_state::on_fetch, x.call, false,
+           [this, of, group, y = x.request] { return node_of(of, group).fetch(of, y); });
 }
 
-void world::perform(change_number of, transfer::load_unpin& x) {
-  ask_node(of, &made::load, &transfer::load_state::on_unpin, x.call, false, [this, pin = x.pin] { node_.unpin(pin); });
+void world::perform(change_number of, std::uint32_t group, transfer::load_unpin& x) {
+  ask_node(of, group, &made_group::load, &transfer::load_state::on_unpin, x.call, false,
+           [this, of, group, pin = x.pin] { node_of(of, group).unpin(pin); });
 }
 
-void world::perform(change_number of, transfer::load_invalidate& x) {
-  ask_node(of, &made::load, &transfer::load_state::on_invalidate, x.call, true, [this, y = x.request] {
-    node_.invalidate(y);
-    count("found damaged");
-    return finish_reply{};
-  });
+void world::perform(change_number of, std::uint32_t group, transfer::load_invalidate& x) {
+  ask_node(of, group, &made_group::load, &transfer::load_state::on_invalidate, x.call, true,
+           [this, of, group, y = x.request] {
+             node_of(of, group).invalidate(y);
+             count("found damaged");
+             return finish_reply{};
+           });
 }
 
-void world::perform(change_number of, transfer::load_release& x) {
-  ask_node(of, &made::load, &transfer::load_state::on_release, x.call, true, [] {});
+void world::perform(change_number of, std::uint32_t group, transfer::load_release& x) {
+  ask_node(of, group, &made_group::load, &transfer::load_state::on_release, x.call, true, [] {});
 }
 
-void world::perform(change_number of, transfer::save_gather& x) {
-  order(of, true, x.call, x.order);
+void world::perform(change_number of, std::uint32_t group, transfer::save_gather& x) {
+  order(of, group, true, x.call, x.order);
 }
 
-void world::perform(change_number of, transfer::load_scatter& x) {
-  order(of, false, x.call, x.order);
+void world::perform(change_number of, std::uint32_t group, transfer::load_scatter& x) {
+  order(of, group, false, x.call, x.order);
 }
 
-void world::finished(change_number of, bool saves, const transfer::task_finished& x) {
-  auto& y = made_.at(of);
+void world::finished(change_number of, std::uint32_t group, bool saves, const transfer::task_finished& x) {
+  auto& y = made_.at(of).groups[group];
   auto node = (saves ? y.saves : y.loads).extract(x.task);
   if (node.empty() || has(defect::lose_the_end_of_tasks))
     return;
@@ -162,9 +162,9 @@ void world::finished(change_number of, bool saves, const transfer::task_finished
 
 // -- orders -----------------------------------------------------------------------------------------------------------
 
-void world::order(change_number of, bool saves, transfer::call_id call, const copy_order& what) {
+void world::order(change_number of, std::uint32_t group, bool saves, transfer::call_id call, const copy_order& what) {
   const auto number = ++last_order_;
-  orders_[number] = {of, saves, call, what.items.size()};
+  orders_[number] = {of, group, saves, call, what.items.size()};
   after(milliseconds(1), [this, of, saves, number, what] {
     if (made_.at(of).by_node)
       return move(of, saves, number, what);
@@ -197,7 +197,7 @@ copy_reply world::carry_out(change_number of, bool saves, const copy_order& what
   copy_reply out;
   auto& x = workers_.at(made_.at(of).of);
   for (const auto& item : what.items.items) {
-    auto& frame = node_.at(item.frame_offset);
+    auto& frame = nodes_.front().at(item.frame_offset);
     const page_ref page{item.key, item.where};
     auto code = errc::ok;
 
@@ -228,9 +228,9 @@ void world::answer_order(lmcache::order_number number, result<copy_reply> reply)
     if (x.over)
       return;
     if (what.saves)
-      x.save.on_gather(what.call, reply, now_);
+      x.groups[what.group].save.on_gather(what.call, reply, now_);
     else
-      x.load.on_scatter(what.call, reply, now_);
+      x.groups[what.group].load.on_scatter(what.call, reply, now_);
     pump(what.of);
     flush();
   });

@@ -34,9 +34,21 @@ enum class defect : std::uint8_t {
   drop_the_end_of_orders,
   /// Tasks that have ended are not noticed.
   lose_the_end_of_tasks,
+  /// A hit is one of the group of whole prefixes, whatever the others have.
+  look_up_full_group_alone,
+  /// A hit needs a chunk less of each window than it does.
+  look_up_short_windows,
+  /// A state counts as that of the next chunk.
+  look_up_states_too_late,
+  /// Retrieves bring a chunk less of each window than is needed.
+  load_short_windows,
+  /// Chunks of windows are stored, whatever blocks of them the worker has.
+  store_missing_blocks,
+  /// What a hit does not need stays leased.
+  keep_all_leases,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 12> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 18> defect_names{{
     {"seal-tensors", defect::seal_tensors},
     {"tell-unverified", defect::report_unverified},
     {"forget-to-cancel", defect::forget_to_cancel},
@@ -49,6 +61,12 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 12> defect_name
     {"end-work-early", defect::end_work_early},
     {"drop-the-end-of-orders", defect::drop_the_end_of_orders},
     {"lose-the-end-of-tasks", defect::lose_the_end_of_tasks},
+    {"look-up-full-group-alone", defect::look_up_full_group_alone},
+    {"look-up-short-windows", defect::look_up_short_windows},
+    {"look-up-states-too-late", defect::look_up_states_too_late},
+    {"load-short-windows", defect::load_short_windows},
+    {"store-missing-blocks", defect::store_missing_blocks},
+    {"keep-all-leases", defect::keep_all_leases},
 }};
 
 } // namespace troupe::lmcache_transfers

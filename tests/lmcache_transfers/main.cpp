@@ -12,8 +12,8 @@ int main(int argc, char** argv) {
   what.about =
       "Runs seeded simulations of stores and retrieves of LMCache's workers: the workers or the node copy, and\n"
       "workers are slow, commit twice or never, register again, reconnect and die in any phase; the node ends\n"
-      "attachments, and stops.\n"
-      "Checks bytes, frames and answers.";
+      "attachments, and stops. Some workers have several groups of layers, whose pages are evicted apart.\n"
+      "Checks bytes, hits, leases, frames and answers.";
   what.steps_text = "steps with an event";
   what.default_steps = 150;
   what.must_happen = [] {
@@ -52,6 +52,17 @@ int main(int argc, char** argv) {
                                          "work refused",
                                          "cancelled",
                                          "late",
+                                         "started with groups",
+                                         "looked up",
+                                         "no lookup",
+                                         "hit",
+                                         "hit ignored",
+                                         "hit loaded",
+                                         "hit not loaded",
+                                         "stored groups",
+                                         "chunk without some blocks",
+                                         "lookup cancelled",
+                                         "evicted",
                                          "detached and quiesced",
                                          "left in use"};
   };

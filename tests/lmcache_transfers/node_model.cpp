@@ -178,6 +178,52 @@ std::size_t node_model::pins_of(owner_id owner) const {
       std::ranges::count_if(pins_, [owner](const auto& x) { return x.second.owner == owner; }));
 }
 
+match_reply node_model::match(const match_request& x) {
+  match_reply out;
+  for (const auto& key : x.keys.items) {
+    const bool found = has(key);
+    out.found.items.push_back(found ? 1 : 0);
+    out.matched += found ? 1 : 0;
+    if (found)
+      leases_[x.lease].insert(key);
+  }
+  return out;
+}
+
+void node_model::release(const release_request& x) {
+  const auto known = leases_.find(x.lease);
+  if (known == leases_.end())
+    return;
+  std::erase_if(known->second, [&](const key_digest& key) {
+    return std::ranges::find(x.retained.items, key) == x.retained.items.end();
+  });
+  if (known->second.empty())
+    leases_.erase(known);
+}
+
+std::set<key_digest> node_model::held(const ticket& lease) const {
+  const auto known = leases_.find(lease);
+  return known == leases_.end() ? std::set<key_digest>{} : known->second;
+}
+
+bool node_model::is_held(const key_digest& key) const {
+  return std::ranges::any_of(leases_, [&](const auto& x) { return x.second.contains(key); });
+}
+
+bool node_model::has(const key_digest& key) const {
+  const auto known = index_.find(key);
+  return known != index_.end() && !known->second.reserved;
+}
+
+bool node_model::evict(const key_digest& key) {
+  const auto known = index_.find(key);
+  if (known == index_.end() || known->second.reserved || !known->second.at || is_held(key) ||
+      frames_[*known->second.at].pins > 0)
+    return false;
+  index_.erase(known);
+  return true;
+}
+
 bool node_model::damage(const key_digest& key) {
   const auto known = index_.find(key);
   if (known == index_.end() || known->second.reserved || !known->second.at || frames_[*known->second.at].pins > 0)

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +18,8 @@ namespace troupe::lmcache_transfers {
 /// The content of a page or a block: a number. No two have the same by chance.
 using content = std::uint64_t;
 
-/// A node as far as transfers need it: an index with reservations, frames with pins, and pages in them. What it is
+/// A namespace of a node as far as transfers need it: an index with reservations and leases, frames with pins, and
+/// pages in them. What it is
 /// asked for is done at once.
 class node_model {
 public:
@@ -40,6 +42,15 @@ public:
   };
 
   explicit node_model(std::size_t frames) : frames_(frames) {}
+
+  match_reply match(const match_request& x);
+  void release(const release_request& x);
+  /// The keys that a lease holds, or all leases.
+  std::set<key_digest> held(const ticket& lease) const;
+  bool is_held(const key_digest& key) const;
+  bool has(const key_digest& key) const;
+  /// Evicts the page of a key. False if it is not stored, or leased, or pinned.
+  bool evict(const key_digest& key);
 
   reserve_reply reserve(const reserve_request& x, timestamp now);
   finish_reply commit(const finish_request& x, timestamp now);
@@ -79,6 +90,7 @@ private:
   std::vector<frame> frames_;
   std::map<key_digest, entry> index_;
   std::map<pin_number, pin> pins_;
+  std::map<ticket, std::set<key_digest>> leases_;
   pin_number last_pin_ = 0;
   generation_number last_generation_ = 0;
 };

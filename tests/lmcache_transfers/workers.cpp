@@ -25,6 +25,10 @@ void world::start() {
   x.by_node = random_.one_in(2);
   x.client = ++last_client_;
   x.blocks.resize(blocks);
+  if (!x.by_node && random_.one_in(2)) {
+    x.groups = {{}, {2, false}, {1, true}};
+    count("started with groups");
+  }
   count("started");
   enroll(x);
 }
@@ -64,7 +68,8 @@ void world::drop_all(worker& x) {
 
 void world::rest_lost(const worker& x) {
   if (const auto node = lost_.extract({x.client, static_cast<lmcache::instance_id>(x.number)}); !node.empty())
-    node_.rest(node.mapped().of);
+    for (auto& each : nodes_)
+      each.rest(node.mapped().of);
 }
 
 void world::reconnect(worker& x) {
@@ -94,7 +99,8 @@ void world::die(worker& x) {
     // The node sees the end of the process.
     for (auto& [of, y] : made_)
       if (y.of == number && y.over)
-        node_.rest(of);
+        for (auto& each : nodes_)
+          each.rest(of);
   });
 }
 
@@ -145,6 +151,8 @@ request_ptr world::ask(const worker& x, lmcache::incoming what) {
 void world::transfer(worker& x) {
   if (!x.is_settled)
     return;
+  if (x.groups.size() > 1)
+    return run_request(x);
   const bool stores = random_.one_in(2);
   x.by_node ? copy_by_node(x, stores) : prepare(x, stores);
 }
@@ -166,7 +174,7 @@ void world::copy_by_node(worker& x, bool stores) {
   if (request.blocks.size() < chunks)
     return;
   for (std::uint32_t i = 0; i < chunks; ++i)
-    x.blocks[request.blocks[i]] = stores ? meant_.at(request.chunks.keys[i]) : ++last_junk_;
+    x.blocks[request.blocks[i]] = stores ? meaning(0, request.chunks.keys[i]) : ++last_junk_;
   const auto mine = request.blocks;
   x.busy[ask(x, std::move(request)).get()] = mine;
   count(stores ? "store" : "retrieve");
@@ -198,11 +206,15 @@ void world::notified(const transfer_rules::prepared& x) {
   const auto who = static_cast<worker_number>(*x.request->instance);
   const auto& y = workers_.at(who);
   const bool writes = x.request->what == operation::prepare_store;
+  if (x.pages.empty())
+    fire(x.request, true);
   if (y.dead || y.client != x.request->client || x.pages.empty() || dropped_.contains(x.request.get()))
     return;
   count(writes ? "asked to write" : "asked to read");
-  if (rarely(20))
+  if (rarely(20)) {
+    fire(x.request, false);
     return count("never committed");
+  }
   if (writes && rarely(10)) {
     count("sent tensors");
     return commit(who, x.request, true);
@@ -223,9 +235,10 @@ void world::write(worker_number who, const transfer_rules::prepared& x, std::siz
   if (next == x.pages.size())
     return commit(who, x.request, false);
   const auto& page = x.pages[next];
-  if (!node_.is_pinned(x.of, page.offset))
+  auto& node = node_of(x.of, page.group);
+  if (!node.is_pinned(x.of, page.offset))
     broken("frames", "worker " + std::to_string(who) + " writes into a frame that is not its own");
-  node_.at(page.offset).holds = meant_.at(page.page.key);
+  node.at(page.offset).holds = written_by(*x.request, page.group, page.chunk, page.page.key);
   after(random_.skewed_time(milliseconds(1), milliseconds(50)), [this, who, life = workers_.at(who).life, x, next] {
     if (alive(who, life) != nullptr)
       write(who, x, next + 1);
@@ -238,9 +251,10 @@ void world::read(worker_number who, const transfer_rules::prepared& x, std::size
   if (next == x.pages.size())
     return commit(who, x.request, false);
   const auto& page = x.pages[next];
-  if (!node_.is_pinned(x.of, page.offset))
+  auto& node = node_of(x.of, page.group);
+  if (!node.is_pinned(x.of, page.offset))
     broken("frames", "worker " + std::to_string(who) + " reads from a frame that is not pinned");
-  if (node_.at(page.offset).holds != meant_.at(page.page.key))
+  if (node.at(page.offset).holds != meaning(made_.at(x.of).groups[page.group].node, page.page.key))
     broken("bytes", "worker " + std::to_string(who) + " reads another page than it has asked for");
   after(random_.skewed_time(milliseconds(1), milliseconds(50)), [this, who, life = workers_.at(who).life, x, next] {
     if (alive(who, life) != nullptr)
@@ -253,7 +267,9 @@ void world::commit(worker_number who, const request_ptr& prepared, bool with_ten
   request.what = prepared->what == operation::prepare_store ? operation::commit_store : operation::commit_retrieve;
   request.carries_tensors = with_tensors && !has(defect::seal_tensors);
   auto& x = workers_.at(who);
-  ask(x, request);
+  const auto asked = ask(x, request);
+  if (const auto next = then_.extract(prepared.get()); !next.empty())
+    then_.emplace(asked.get(), std::move(next.mapped()));
   // The request arrives all the same.
   if (rarely(20))
     return die(x);

@@ -1,6 +1,7 @@
 #include "tests/lmcache_transfers/world.hpp"
 
 #include <algorithm>
+#include <span>
 
 namespace troupe::lmcache_transfers {
 
@@ -69,12 +70,33 @@ void world::begin(const request_ptr& x) {
     break;
   case operation::prepare_store:
   case operation::prepare_retrieve:
-    transfers_.prepare(x, of, worker_terms, now_);
+    prepare_frames(x, of);
     break;
   default:
+    if (x->what == operation::commit_retrieve) {
+      sessions_.retrieved(x->chunks.request, 0, x->chunks.begin, x->chunks.end);
+      end_unneeded();
+    }
     transfers_.commit(x, of, now_);
   }
   flush();
+}
+
+void world::prepare_frames(const request_ptr& x, change_number of) {
+  auto groups = workers_.at(made_.at(of).of).groups;
+  const std::vector<transfer_rules::terms> how(groups.size(), worker_terms);
+  const auto& chunks = x->chunks;
+  if (x->what == operation::prepare_retrieve) {
+    for (auto& group : groups)
+      if (has(defect::load_short_windows) && group.window_chunks > 1)
+        --group.window_chunks;
+    return transfers_.prepare(x, of, how, lmcache::chunks_to_load(groups, chunks.end - chunks.begin), now_);
+  }
+  auto computed = sessions_.computed_from(chunks.request, chunks.begin);
+  if (has(defect::store_missing_blocks))
+    computed = 0;
+  transfers_.prepare(x, of, how, lmcache::chunks_to_store(groups, {chunks.begin, chunks.end, x->skipped, computed}),
+                     now_);
 }
 
 bool world::answer(const request_ptr& x, bool done) {
@@ -88,14 +110,16 @@ bool world::answer(const request_ptr& x, bool done) {
   // Retrieves are answered when nothing is written any more.
   if (x->what != operation::retrieve && now_ > later(sent.due, seconds(3)))
     broken("answers", std::string(lmcache::protocol::to_string(x->what)) + " is answered too late");
+  const bool is_prepared = x->what == operation::prepare_store || x->what == operation::prepare_retrieve;
+  if (!done || !is_prepared)
+    fire(x, done);
   auto& y = workers_.at(static_cast<worker_number>(*x->instance));
-
   const auto mine = y.busy.extract(x.get());
   if (mine.empty())
     return true;
   for (std::size_t i = 0; i < mine.mapped().size(); ++i) {
     auto& block = y.blocks[mine.mapped()[i]];
-    if (done && x->what == operation::retrieve && block != meant_.at(x->chunks.keys[i]) && y.client == x->client &&
+    if (done && x->what == operation::retrieve && block != meaning(0, x->chunks.keys[i]) && y.client == x->client &&
         rules_.current({x->client, *x->instance}) == y.last_change)
       broken("bytes", "a retrieve is done, and a block holds something else");
     block = ++last_junk_;
@@ -128,7 +152,8 @@ void world::end_job_of_lost(const request_ptr& x) {
   if (!known->second.jobs.empty())
     return;
   count("jobs of those sent away ended");
-  node_.rest(known->second.of);
+  for (auto& node : nodes_)
+    node.rest(known->second.of);
   lost_.erase(known);
 }
 
@@ -155,10 +180,14 @@ void world::tick() {
       if (!x.answered && x.due <= now_)
         answer(x.what, false);
   rules_.tick(now_);
+  sessions_.tick(now_);
+  end_unneeded();
   for (auto& [of, x] : made_)
     if (!x.over) {
-      x.save.on_tick(now_);
-      x.load.on_tick(now_);
+      for (auto& group : x.groups) {
+        group.save.on_tick(now_);
+        group.load.on_tick(now_);
+      }
       pump(of);
     }
   flush();
@@ -185,10 +214,13 @@ void world::flush() {
 void world::perform(const server_rules::prepare& x) {
   after(random_.skewed_time(milliseconds(1), seconds(2)), [this, number = x.change] {
     const auto& of = workers_.at(changes_.at(number).first);
-    made_.emplace(number, made{of.number, of.client, of.by_node, transfer::save_state(options_of(of.by_node, true)),
-                               transfer::load_state(options_of(of.by_node, false))});
-    made_.at(number).save.bind(binding_of(number, true));
-    made_.at(number).load.bind(binding_of(number, false));
+    auto& own = made_.emplace(number, made{of.number, of.client, of.by_node}).first->second;
+    for (std::size_t group = 0; group < of.groups.size(); ++group) {
+      own.groups.push_back({of.groups.size() == 1 ? 0 : group + 1, transfer::save_state(options_of(of.by_node, true)),
+                            transfer::load_state(options_of(of.by_node, false))});
+      own.groups.back().save.bind(binding_of(number, true));
+      own.groups.back().load.bind(binding_of(number, false));
+    }
     rules_.prepared(number, now_);
     flush();
   });
@@ -239,22 +271,27 @@ void world::perform(const server_rules::release& x) {
 
 void world::end_coordinators(change_number of) {
   auto& x = made_.at(of);
-  x.save.unbind(errc::shutting_down);
-  x.load.unbind(errc::shutting_down);
-  for (auto& effect : x.save.take_outbox())
-    if (const auto* ended = std::get_if<transfer::task_finished>(&effect))
-      finished(of, true, *ended);
-  for (auto& effect : x.load.take_outbox())
-    if (const auto* ended = std::get_if<transfer::task_finished>(&effect))
-      finished(of, false, *ended);
+  for (std::uint32_t group = 0; group < x.groups.size(); ++group) {
+    auto& own = x.groups[group];
+    own.save.unbind(errc::shutting_down);
+    own.load.unbind(errc::shutting_down);
+    for (auto& effect : own.save.take_outbox())
+      if (const auto* ended = std::get_if<transfer::task_finished>(&effect))
+        finished(of, group, true, *ended);
+    for (auto& effect : own.load.take_outbox())
+      if (const auto* ended = std::get_if<transfer::task_finished>(&effect))
+        finished(of, group, false, *ended);
+  }
   x.over = true;
 }
 
 void world::end_attachment(change_number of, bool quiesced) {
   count(quiesced ? "detached and quiesced" : "left in use");
-  node_.leave(of);
-  if (quiesced || workers_.at(made_.at(of).of).dead)
-    node_.rest(of);
+  for (auto& node : nodes_) {
+    node.leave(of);
+    if (quiesced || workers_.at(made_.at(of).of).dead)
+      node.rest(of);
+  }
 }
 
 void world::perform(const transfer_rules::start& x) {
@@ -262,11 +299,12 @@ void world::perform(const transfer_rules::start& x) {
   if (of.over)
     return transfers_.part_failed(x.part, errc::cancelled, now_);
   transfer_task work;
-  const auto& keys = x.request->chunks.keys;
+  const auto keys = std::span(x.request->chunks.keys).subspan(x.request->chunks.begin);
   for (auto i = x.chunks.first; i < x.chunks.first + x.chunks.count; ++i) {
     work.keys.items.push_back(keys[i]);
     work.blocks.items.push_back(of.by_node ? x.request->blocks[i] : i);
   }
+  work.chained = workers_.at(of.of).groups[x.chunks.group].window_chunks == 0;
   work.deadline = x.deadline;
   work.tag = x.part;
   work.ready_event = of.by_node ? 0 : x.part;
@@ -274,10 +312,11 @@ void world::perform(const transfer_rules::start& x) {
     auto& to = made_.at(x.of);
     if (to.over)
       return transfers_.part_failed(x.part, errc::unreachable, now_);
-    const auto task = x.stores ? to.save.start(work, now_) : to.load.start(work, now_);
+    auto& own = to.groups[x.chunks.group];
+    const auto task = x.stores ? own.save.start(work, now_) : own.load.start(work, now_);
     if (!task)
       return transfers_.part_failed(x.part, task.error().code, now_);
-    (x.stores ? to.saves : to.loads)[*task] = x.part;
+    (x.stores ? own.saves : own.loads)[*task] = x.part;
     pump(x.of);
     flush();
   });
@@ -291,7 +330,8 @@ void world::perform(const transfer_rules::cancel& x) {
     auto& to = made_.at(x.of);
     if (to.over)
       return;
-    x.stores ? to.save.cancel(x.parts, now_) : to.load.cancel(x.parts, now_);
+    auto& own = to.groups[x.group];
+    x.stores ? own.save.cancel(x.parts, now_) : own.load.cancel(x.parts, now_);
     pump(x.of);
     flush();
   });
@@ -301,8 +341,9 @@ void world::perform(const transfer_rules::check& x) {
   after(random_.skewed_time(milliseconds(1), seconds(rarely(10) ? 40 : 1)), [this, x] {
     std::vector<errc> codes;
     for (const auto& page : x.pages) {
-      auto& frame = node_.at(page.offset);
-      if (!node_.is_pinned(x.of, page.offset))
+      auto& node = node_of(x.of, page.group);
+      auto& frame = node.at(page.offset);
+      if (!node.is_pinned(x.of, page.offset))
         broken("frames", "a lane works in a frame that is not pinned");
       if (x.seal) {
         frame.page = page.page;
@@ -330,6 +371,8 @@ void world::perform(const transfer_rules::refuse& x) {
 }
 
 void world::perform(const transfer_rules::prepared& x) {
+  if (x.request->what == operation::prepare_retrieve)
+    check_loaded(x);
   if (answer(x.request, true))
     notified(x);
 }
@@ -339,6 +382,15 @@ void world::perform(const transfer_rules::done& x) {
 }
 
 // -- the course of it -------------------------------------------------------------------------------------------------
+
+void world::damage() {
+  auto& node = nodes_[random_.below(nodes_.size())];
+  if (node.index().empty())
+    return;
+  const auto at = static_cast<std::ptrdiff_t>(random_.below(node.index().size()));
+  if (node.damage(std::next(node.index().begin(), at)->first))
+    count("damaged");
+}
 
 void world::step() {
   if (is_calm_)
@@ -356,15 +408,14 @@ void world::step() {
     enroll(*x);
   else if (dice < 19)
     unregister(*x);
-  else if (dice < 22 && !node_.index().empty() &&
-           node_.damage(
-               std::next(node_.index().begin(), static_cast<std::ptrdiff_t>(random_.below(node_.index().size())))
-                   ->first))
-    count("damaged");
+  else if (dice < 22)
+    damage();
   else if (dice < 24 && has(defect::unpin_after_a_time))
-    node_.drop_oldest_pin();
+    nodes_[random_.below(nodes_.size())].drop_oldest_pin();
   else if (dice < 26)
     send_away();
+  else if (dice < 36)
+    evict();
   else
     transfer(*x);
 }
@@ -400,12 +451,17 @@ void world::check_in_the_end() {
   for (const auto& [of, x] : made_) {
     if (!x.over)
       broken("left", "the coordinators of registration " + std::to_string(of) + " are left");
-    if (node_.pins_of(of) > 0)
-      broken("left", "frames of registration " + std::to_string(of) + " are left");
+    for (const auto& node : nodes_)
+      if (node.pins_of(of) > 0)
+        broken("left", "frames of registration " + std::to_string(of) + " are left");
   }
-  for (const auto& [key, x] : node_.index())
-    if (x.reserved && x.until > now_)
-      broken("left", "a reservation is left");
+  for (const auto& node : nodes_)
+    for (const auto& [key, x] : node.index()) {
+      if (x.reserved && x.until > now_)
+        broken("left", "a reservation is left");
+      if (node.is_held(key) && sessions_.sessions() == 0)
+        broken("leases", "a lease is left");
+    }
 }
 
 outcome world::run() {

@@ -2,8 +2,11 @@
 
 #include "actors/client/transfer/load_state.hpp"
 #include "actors/client/transfer/save_state.hpp"
+#include "actors/lmcache/grouped_lookup.hpp"
+#include "lmcache/group_chunks.hpp"
 #include "lmcache/open_requests.hpp"
 #include "lmcache/server_rules.hpp"
+#include "lmcache/session_table.hpp"
 #include "lmcache/transfer_rules.hpp"
 #include "tests/lmcache_transfers/defect.hpp"
 #include "tests/lmcache_transfers/node_model.hpp"
@@ -23,8 +26,10 @@
 
 /// Stores and retrieves of LMCache's workers at one node: real `transfer_rules`, `server_rules` and `open_requests`,
 /// real coordinators, and around them workers that copy or are copied for, are slow, commit twice or never, register
-/// again, reconnect and die in any phase; lanes that take their time, and a node whose answers get lost. All of it in
-/// virtual time, from one seed.
+/// again, reconnect and die in any phase; lanes that take their time, and a node whose answers get lost. Some workers
+/// have several groups of layers, whose pages are evicted apart; their engines look up, with real `grouped_lookup` and
+/// `session_table`, load what was found, and store what they have computed, of some chunks without all blocks. All of
+/// it in virtual time, from one seed.
 
 namespace troupe::lmcache_transfers {
 
@@ -51,6 +56,8 @@ private:
     worker_number number = 0;
     bool by_node = false;
     client_number client = 0;
+    /// One, or several.
+    std::vector<lmcache::group_needs> groups{{}};
     std::vector<content> blocks;
     /// Blocks of requests that were not answered, by request.
     std::map<const lmcache::incoming*, std::vector<std::uint32_t>> busy;
@@ -61,15 +68,19 @@ private:
     /// That was answered.
     bool is_settled = false;
   };
-  /// A registration that was prepared, with its attachment and coordinators.
-  struct made {
-    worker_number of = 0;
-    client_number client = 0;
-    bool by_node = false;
+  struct made_group {
+    std::size_t node = 0;
     transfer::save_state save;
     transfer::load_state load;
     std::map<transfer::task_id, lmcache::part_number> saves{};
     std::map<transfer::task_id, lmcache::part_number> loads{};
+  };
+  /// A registration that was prepared, with its attachments and coordinators.
+  struct made {
+    worker_number of = 0;
+    client_number client = 0;
+    bool by_node = false;
+    std::vector<made_group> groups{};
     /// Its coordinators have ended.
     bool over = false;
     /// Its attachment has, and nothing touches its frames.
@@ -84,6 +95,7 @@ private:
   /// An order that was not answered.
   struct open_order {
     change_number of = 0;
+    std::uint32_t group = 0;
     bool saves = false;
     transfer::call_id call = 0;
     std::size_t pages = 0;
@@ -118,6 +130,45 @@ private:
   void read(worker_number who, const transfer_rules::prepared& x, std::size_t next);
   void commit(worker_number who, const request_ptr& prepared, bool with_tensors);
   request_ptr make_request(const worker& x, operation what, std::uint64_t document, std::uint32_t chunks);
+  /// What the page of a key holds.
+  content meaning(std::size_t node, const key_digest& key) const { return meant_.at(key) + 1'000'000'000 * node; }
+  node_model& node_of(change_number of, std::uint32_t group) { return nodes_[made_.at(of).groups[group].node]; }
+
+  // engines whose workers have several groups: engines.cpp
+  /// A request of an engine, from its lookup until it ends.
+  struct engine_request {
+    worker_number who = 0;
+    std::uint64_t life = 0;
+    std::string name;
+    std::uint64_t document = 0;
+    std::uint32_t chunks = 0;
+    /// Tokens that the engine has itself, and whether the lookup says so.
+    std::uint32_t computed = 0;
+    bool says = true;
+    client_number scheduler = 0;
+    std::uint64_t lookup = 0;
+    std::optional<lmcache::grouped_lookup> rules{};
+    std::vector<ticket> leases{};
+  };
+  using engine_request_ptr = std::shared_ptr<engine_request>;
+  void run_request(worker& x);
+  void go_on(const engine_request_ptr& x);
+  void looked_up(const engine_request_ptr& x);
+  void check_hit(const engine_request& x);
+  /// The engine has the answer.
+  void schedule(const engine_request_ptr& x, std::uint32_t hit);
+  void load(const engine_request_ptr& x, std::uint32_t hit);
+  void store(const engine_request_ptr& x, std::uint32_t first);
+  void end_unneeded();
+  request_ptr make_part(const engine_request& x, operation what, std::uint32_t begin, std::uint32_t end);
+  /// What a worker writes of a chunk: rubbish where it has only some of its blocks.
+  content written_by(const lmcache::incoming& request, std::uint32_t group, std::uint32_t chunk,
+                     const key_digest& key) const;
+  /// Whether the frames are of exactly those pages that the blocks of the worker need.
+  void check_loaded(const transfer_rules::prepared& x);
+  void evict();
+  /// What follows a request of an engine happens.
+  void fire(const request_ptr& x, bool done);
   request_ptr ask(const worker& x, lmcache::incoming what);
   /// The connection of the worker ends, and with it what waits for answers on it.
   void leave(const worker& x);
@@ -126,6 +177,8 @@ private:
 
   // the server: world.cpp
   void begin(const request_ptr& x);
+  void prepare_frames(const request_ptr& x, change_number of);
+  void damage();
   /// The node ends the attachment of a registration; later the worker's pings make it register again.
   void send_away();
   void end_job_of_lost(const request_ptr& x);
@@ -151,25 +204,25 @@ private:
   void pump(change_number of);
   /// A request of a coordinator, which is answered later, or whose answer is lost.
   template <class State, class Reply, class Work>
-  void ask_node(change_number of, State made::*state,
+  void ask_node(change_number of, std::uint32_t group, State made_group::*state,
                 void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp), transfer::call_id call,
                 bool may_be_lost, Work work);
-  finish_reply publish(const finish_request& x);
-  void perform(change_number of, transfer::save_reserve& x);
-  void perform(change_number of, transfer::save_place& x);
-  void perform(change_number of, transfer::save_gather& x);
-  void perform(change_number of, transfer::save_fill& x);
-  void perform(change_number of, transfer::save_commit& x);
-  void perform(change_number of, transfer::save_abort& x);
-  void perform(change_number of, transfer::load_locate& x);
-  void perform(change_number of, transfer::load_fetch& x);
-  void perform(change_number of, transfer::load_scatter& x);
-  void perform(change_number of, transfer::load_unpin& x);
-  void perform(change_number of, transfer::load_invalidate& x);
-  void perform(change_number of, transfer::load_release& x);
-  void perform(change_number, transfer::load_read&) {}
-  void finished(change_number of, bool saves, const transfer::task_finished& x);
-  void order(change_number of, bool saves, transfer::call_id call, const copy_order& what);
+  finish_reply publish(std::size_t node, const finish_request& x);
+  void perform(change_number of, std::uint32_t group, transfer::save_reserve& x);
+  void perform(change_number of, std::uint32_t group, transfer::save_place& x);
+  void perform(change_number of, std::uint32_t group, transfer::save_gather& x);
+  void perform(change_number of, std::uint32_t group, transfer::save_fill& x);
+  void perform(change_number of, std::uint32_t group, transfer::save_commit& x);
+  void perform(change_number of, std::uint32_t group, transfer::save_abort& x);
+  void perform(change_number of, std::uint32_t group, transfer::load_locate& x);
+  void perform(change_number of, std::uint32_t group, transfer::load_fetch& x);
+  void perform(change_number of, std::uint32_t group, transfer::load_scatter& x);
+  void perform(change_number of, std::uint32_t group, transfer::load_unpin& x);
+  void perform(change_number of, std::uint32_t group, transfer::load_invalidate& x);
+  void perform(change_number of, std::uint32_t group, transfer::load_release& x);
+  void perform(change_number, std::uint32_t, transfer::load_read&) {}
+  void finished(change_number of, std::uint32_t group, bool saves, const transfer::task_finished& x);
+  void order(change_number of, std::uint32_t group, bool saves, transfer::call_id call, const copy_order& what);
   void move(change_number of, bool saves, lmcache::order_number number, const copy_order& what);
   copy_reply carry_out(change_number of, bool saves, const copy_order& what);
   void answer_order(lmcache::order_number number, result<copy_reply> reply);
@@ -184,7 +237,20 @@ private:
   timestamp now_{std::chrono::hours(1000)};
   std::map<std::pair<timestamp, std::uint64_t>, action> agenda_;
   std::uint64_t sequence_ = 0;
-  node_model node_{24};
+  /// The namespace of workers with one group, and those of the groups of others.
+  std::vector<node_model> nodes_{node_model(24), node_model(40), node_model(40), node_model(40)};
+  lmcache::session_table sessions_{lmcache::session_table::options{}};
+  std::map<lmcache::session_table::lease_number, engine_request_ptr> leases_;
+  std::map<std::uint64_t, engine_request_ptr> lookups_;
+  /// What follows a request of an engine: called with whether it was done.
+  std::map<const lmcache::incoming*, std::function<void(bool)>> then_;
+  /// Blocks that the worker of a store has: tokens before this one are missing in windows, and these chunks have
+  /// states.
+  struct stored_blocks {
+    std::uint32_t first_live = 0;
+    std::set<std::uint32_t> states;
+  };
+  std::map<std::string, stored_blocks> blocks_of_;
   server_rules rules_;
   open_requests open_;
   transfer_rules transfers_{rules_, open_};
