@@ -40,6 +40,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.which == "lmcache":
         import lmcache_event_experiments  # noqa: F401
+        import lmcache_group_experiments  # noqa: F401
         from lmcache_experiments import experiments, gaps, lab, prepare, wrong
         versions = {}
     elif arguments.which == "sglang":
