@@ -60,7 +60,7 @@ def find_with_drafts(lab, name, options, least, hits):
         outputs, metrics = lab.play(prompts, lab.connector(made), generate, 1, **options)
         require_groups(DELTA_NET, made)
         found = external(metrics)
-        # vLLM does not keep the state at the end of a page that accepted drafts have gone beyond in one step.
+        # vLLM does not keep the state at the end of a page that one step passes with accepted drafts.
         passed = prompts != usual() and hits == PREDICTED < found < expected
         require(found == expected or passed, f"{found} tokens in the place of {expected} were found")
         if outputs_wanted is wanted or all(each["cached"] == longest for each in after):
