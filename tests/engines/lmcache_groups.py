@@ -14,8 +14,10 @@ import pathlib
 import random
 import shutil
 import sys
+import threading
 import time
 
+import msgspec
 import torch
 import zmq
 
@@ -262,6 +264,44 @@ def registered_again(made):
     other.worker.unregister().result(timeout=SECONDS)
 
 
+def events_of_groups(made):
+    """The node's own endpoint publishes each group, and LMCache's workers get each chunk once."""
+    published = zmq.Context.instance().socket(zmq.SUB)
+    published.connect(made.events_endpoint)
+    published.subscribe("")
+    one, text = engine(made.lmcache_port), document(90, 3)
+    records, stream = [], one.client.subscribe_kv_events(one.instance, MODEL, 0, 1000)
+    threading.Thread(target=lambda: [records.extend(batch.events) for batch in stream], daemon=True).start()
+    seen, deadline = set(), time.monotonic() + SECONDS
+    one.look_up(text, "v")
+    one.store(text, 0, 3, "v", states=(3,))
+    one.end("v")
+    wanted = {(of, tuple(text.tokens[i * CHUNK:(i + 1) * CHUNK])) for of in range(3) for i in range(3)}
+    wanted.add((3, tuple(text.tokens[2 * CHUNK:])))
+    kinds = {}
+    while not wanted <= seen:
+        require(time.monotonic() < deadline, f"{len(wanted - seen)} of {len(wanted)} pages were not published")
+        if not published.poll(1000):
+            continue
+        for event in msgspec.msgpack.decode(published.recv_multipart()[2])[1]:
+            if event.get("type") == "BlockStored" and "group_idx" in event:
+                kinds[event["group_idx"]] = event["kv_cache_spec_kind"]
+                for i in range(0, len(event["token_ids"]), CHUNK):
+                    seen.add((event["group_idx"], tuple(event["token_ids"][i:i + CHUNK])))
+    require(kinds == {0: "full_attention", 1: "sliding_window", 2: "sliding_window", 3: "mamba"}, f"kinds {kinds}")
+    published.close()
+    chunks = [tuple(text.tokens[i * CHUNK:(i + 1) * CHUNK]) for i in range(3)]
+
+    def received():
+        return [tuple(x.token_ids) for x in records if x.kind == "stored" and tuple(x.token_ids) in chunks]
+
+    while set(received()) != set(chunks):
+        require(time.monotonic() < deadline, "a worker was not notified of all chunks")
+        time.sleep(0.1)
+    require(sorted(received()) == sorted(chunks), "a worker was notified of a chunk twice")
+    stream.close()
+
+
 def at_random(made, seed, steps, damaged=False):
     dice, documents = random.Random(seed), []
     one, hits = engine(made.lmcache_port), 0
@@ -298,7 +338,7 @@ def main():
     wanted.add_argument("--steps", type=int, default=150)
     how = wanted.parse_args()
     shutil.rmtree(how.work, ignore_errors=True)
-    made = node(how.troupe, how.work, lmcache=True, more={"lmcache.chunk_tokens": CHUNK}).start()
+    made = node(how.troupe, how.work, lmcache=True, events=True, more={"lmcache.chunk_tokens": CHUNK}).start()
     try:
         _, other, text = stored_and_found(made)
         print("ok     stored and found")
@@ -308,6 +348,8 @@ def main():
         print("ok     without one group")
         registered_again(made)
         print("ok     registered again")
+        events_of_groups(made)
+        print("ok     events of groups")
         hits = at_random(made, how.seed, how.steps)
         require(hits > 0, "no hit at random")
         print(f"ok     at random, {hits} chunks found")
