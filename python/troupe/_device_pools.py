@@ -81,3 +81,30 @@ class Patience:
         """After a call with this limit."""
         if seconds >= limit:
             self._until = self._clock() + self.PAUSE_SECONDS
+
+
+class Answers:
+    """Answers of lookups, for as long as they are used again: SGLang looks a waiting request up whenever it schedules.
+    Keys are chained, so the last one stands for all."""
+
+    SECONDS, MOST = 1.0, 1024
+
+    def __init__(self, clock):
+        self._clock, self._known = clock, {}
+
+    def get(self, rid, keys):
+        """What was found a moment ago; None: it is not known."""
+        asked, at, found = self._known.get(rid, (None, 0.0, None))
+        return found if asked == (len(keys), keys[-1]) and self._clock() < at + self.SECONDS else None
+
+    def put(self, rid, keys, found):
+        self._known.pop(rid, None)
+        self._known[rid] = (len(keys), keys[-1]), self._clock(), found
+        if len(self._known) > self.MOST:
+            del self._known[next(iter(self._known))]
+
+    def forget(self, rid):
+        self._known.pop(rid, None)
+
+    def clear(self):
+        self._known.clear()

@@ -75,8 +75,7 @@ class Pool:
         self.parts = []
         for number, layers in enumerate(ranges):
             by_size = _device_pools.views_by_size(entry, layers)
-            place = f"part {number} of {len(ranges)}"
-            self.parts.append([make(entry, f"{place} piece {piece} of {len(by_size)}", size, views)
+            self.parts.append([make(entry, (number, len(ranges), piece, len(by_size)), size, views)
                                for piece, (size, views) in enumerate(by_size.items())])
         self.all = [pages for part in self.parts for pages in part]
 
@@ -119,7 +118,7 @@ class TroupeLinker(UnifiedCacheLinker):
         self.limits = (self.options.lookup_patience_seconds or LOOKUP_SECONDS,
                        self.options.synchronous_load_seconds or LOAD_SECONDS,
                        self.options.task_deadline_seconds or SAVE_SECONDS)
-        self.patience = _device_pools.Patience(time.monotonic)
+        self.patience, self.answers = _device_pools.Patience(time.monotonic), _device_pools.Answers(time.monotonic)
         self.layer_done_counter = LayerWiseLoadCounter(self.group.num_layers)
         self._attach(server_args)
         if PoolName.MAMBA in self.pools:
@@ -133,14 +132,17 @@ class TroupeLinker(UnifiedCacheLinker):
 
         def make(entry, place, size, views):
             nonlocal absence
-            buffer = entry.components[0][0]
+            buffer, name = entry.components[0][0], self.options.namespace
             ns = _halves.Namespace(
                 {"layers": len(views), "opaque_block_bytes": size}, world_size=self.place.size,
-                name=self.options.namespace, model=server_args.served_model_name or server_args.model_path,
+                name=f"{name}.{entry.name}.{'-'.join(map(str, place))}" if name else "",
+                model=server_args.served_model_name or server_args.model_path,
                 dtype=str(buffer.dtype).removeprefix("torch."), hash_algorithm="sglang", salt=self.options.salt,
-                layout=f"sglang device {entry.name} {place} page {entry.page_size} of {self.page_size}")
-            # For whoever wants to clear or remove it.
-            logger.info("Troupe: pool %s, %s: namespace %s", entry.name, place, ns.identity()[1])
+                layout=f"sglang device {entry.name} part {place[0]} of {place[1]} piece {place[2]} of {place[3]} page "
+                       f"{entry.page_size} of {self.page_size}")
+            # A namespace is cleared and removed by its name.
+            logger.info("Troupe: pool %s, part %d of %d, piece %d of %d: namespace %s", entry.name, *place,
+                        ns.identity()[1])
             made = {"rank": self.place.rank, "key_bytes": KEY_BYTES, "lease_seconds": self.options.lease_seconds,
                     "copy_threads": self.options.copy_threads, "device": device_number(buffer.device)}
             pages = _halves.Pages(self.connection, ns, made, views, _device_pools.pages_of(entry))
@@ -153,7 +155,7 @@ class TroupeLinker(UnifiedCacheLinker):
 
         self.pool_parts = {entry.name: Pool(entry, self.ranges, make) for entry in self.group.entries}
         self.pools = self.group.entry_map
-        what = f"{', '.join(str(name) for name in self.pools)} in {len(self.ranges)} parts of layers"
+        what = f"{', '.join(str(name) for name in self.pools)}; parts of layers: {len(self.ranges)}"
         if absence is None:
             logger.info("Troupe: linker attached to %s, pools %s", self.options.address, what)
         else:
@@ -165,21 +167,23 @@ class TroupeLinker(UnifiedCacheLinker):
     def lookup(self, rid, transfers):
         expanded = self.group.resolve_transfers(transfers)
         keys = next((list(each.keys or ()) for each in transfers if each.name == PoolName.KV), [])
-        if not expanded or not keys or not self.patience.asks():
+        if not expanded or not keys:
             return []
-        clock = Clock(self.limits[0])
-        found = guarded(lambda: self._restorable(digests(keys), len(keys), expanded, clock.left), [])
-        self.patience.took(clock.took(), clock.limit)
-        return [pages for pages in found if pages * self.page_size >= self.options.min_load_tokens]
+        found = self.answers.get(rid, keys)
+        if found is None and self.patience.asks():
+            clock = Clock(self.limits[0])
+            found = guarded(lambda: self._restorable(digests(keys), len(keys), expanded, clock.left), [])
+            self.patience.took(clock.took(), clock.limit)
+            self.answers.put(rid, keys, found)
+        return [pages for pages in found or () if pages * self.page_size >= self.options.min_load_tokens]
 
     def _restorable(self, joined, count, expanded, left):
-        trailing = [each for each in expanded if each.hit_policy == PoolHitPolicy.TRAILING_PAGES]
         for each in expanded:
-            if each not in trailing:
+            if each.hit_policy != PoolHitPolicy.TRAILING_PAGES:
                 count = self.pool_parts[each.name].leading(joined, count, left)
         usable = list(range(1, count + 1))
-        for each in trailing:
-            if usable:
+        for each in expanded:
+            if each.hit_policy == PoolHitPolicy.TRAILING_PAGES and usable:
                 there = self.pool_parts[each.name].present(joined[:count * KEY_BYTES], count, left)
                 ends = set(restorable(there, each))
                 usable = [end for end in usable if end in ends]
@@ -192,6 +196,7 @@ class TroupeLinker(UnifiedCacheLinker):
         expanded = self.group.resolve_transfers(transfers, allow_partial=True, allow_missing_kv=True)
         if not expanded:
             return False
+        self.answers.forget(rid)
         clock, plan = Clock(self.limits[1]), []
 
         def work():
@@ -286,6 +291,7 @@ class TroupeLinker(UnifiedCacheLinker):
 
     def reset(self):
         self.pending.clear()
+        self.answers.clear()
         self.loads.join()
         self.saves.join()
         self.results = queue.Queue()
@@ -389,8 +395,8 @@ def entry_of(name, pool, layer_mapping, page):
         components, mapping = [[*pool.kv_buffer]], dict(layer_mapping)
     else:
         if pool.is_quantized_kv_cache or pool.kv_cache_layout != "nhd":
-            raise DoesNotFit("Troupe's linker does not support KV caches with scales, nor layouts of them but the usual "
-                             f"one: {WITHOUT}")
+            raise DoesNotFit("Troupe's linker does not support KV caches with scales, nor layouts of them but the "
+                             f"usual one: {WITHOUT}")
         components = [[*pool.k_buffer, *pool.v_buffer]]
         mapping = {layer: (number, len(pool.k_buffer) + number) for layer, number in layer_mapping.items()}
     return linker_pool_assembler.DevicePoolEntry(name=name, indices_from_pool=name, device_pool=pool,

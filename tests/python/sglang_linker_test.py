@@ -1,5 +1,5 @@
-"""The linker's handling of SGLang's objects, without SGLang and torch. The real ones are tested with SGLang's own classes,
-by scripts/engines."""
+"""The linker's handling of SGLang's objects, without SGLang and torch. The real ones are tested with SGLang's own
+classes, by scripts/engines."""
 
 import concurrent.futures
 import ctypes
@@ -173,6 +173,21 @@ class arithmetic(unittest.TestCase):
         with self.assertRaisesRegex(DoesNotFit, "not adjacent"):
             _device_pools.views_by_size(made, range(1))
 
+    def test_answers_are_used_for_a_moment_by_the_same_request(self):
+        now = [100.0]
+        answers = _device_pools.Answers(lambda: now[0])
+        answers.put("r", ["a", "b"], [1])
+        self.assertEqual(answers.get("r", ["a", "b"]), [1])
+        for rid, keys in (("s", ["a", "b"]), ("r", ["a", "c"]), ("r", ["b"])):
+            self.assertIsNone(answers.get(rid, keys))
+        now[0] += answers.SECONDS
+        self.assertIsNone(answers.get("r", ["a", "b"]))
+        for number in range(answers.MOST + 1):
+            answers.put(number, ["a"], [])
+        self.assertEqual((answers.get(0, ["a"]), answers.get(1, ["a"])), (None, []))
+        answers.forget(1)
+        self.assertIsNone(answers.get(1, ["a"]))
+
     def test_a_node_that_did_not_answer_in_time_is_left_alone_for_a_while(self):
         now = [100.0]
         patience = _device_pools.Patience(lambda: now[0])
@@ -191,7 +206,8 @@ class linking(unittest.TestCase):
         # By namespace: keys that are there.
         self.stored, self.moved, self.codes = {}, [], {}
         self.library.answers.update(
-            troupe_namespace_identity=self.identity, troupe_pages_exist=self.exist, troupe_pages_exist_each=self.exist_each,
+            troupe_namespace_identity=self.identity,
+            troupe_pages_exist=self.exist, troupe_pages_exist_each=self.exist_each,
             troupe_pages_get=lambda *given: self.move("get", *given),
             troupe_pages_put=lambda *given: self.move("put", *given))
 
@@ -251,15 +267,21 @@ class linking(unittest.TestCase):
         layout = b"sglang device kv part %d of 2 piece 0 of 1 page 4 of 4"
         self.assertEqual(said, [(4, 64, layout % 0, 0, first, 10), (6, 64, layout % 1, 0, second, 10)])
 
+    def test_a_name_of_the_namespace_has_one_for_each_part(self):
+        self.made(parts=2, **{"troupe.namespace": "mine"})
+        self.assertEqual([given[1].name for given in self.created()], [b"mine.kv.0-2-0-1", b"mine.kv.1-2-0-1"])
+        self.made()
+        self.assertEqual(self.created()[-1][1].name, None)
+
     def test_latent_pages_are_the_same_on_all_ranks(self):
         self.assertEqual(self.made(MLATokenToKVPool()).place.size, 1)
         self.assertEqual(self.created()[0][4], 2)
 
     def test_saved_found_and_loaded_as_a_whole(self):
         linker = self.made()
-        self.assertEqual(linker.lookup("r", [transfer(["a", "b"])]), [])
+        self.assertEqual(linker.lookup("r1", [transfer(["a", "b"])]), [])
         self.assertTrue(self.saved(linker, transfer(["a", "b", "c"], places(1, 2, 3))))
-        self.assertEqual(linker.lookup("r", [transfer(["a", "b", "c", "d"])]), [1, 2, 3])
+        self.assertEqual(linker.lookup("r2", [transfer(["a", "b", "c", "d"])]), [1, 2, 3])
         self.assertTrue(linker.load("r", [transfer(["a", "b"], places(7, 5))]))
         self.assertEqual(self.moved[-1][0::2], ("get", [7, 5]))
         self.assertEqual((linker.start_layer_wise_loading(), linker.finish_layer_wise_loading(-1)), (-1, True))
@@ -296,13 +318,13 @@ class linking(unittest.TestCase):
         self.saved(linker, transfer(list("abcdef"), places(1, 2, 3, 4, 5, 6)))
         there = next(iter(self.stored.values()))
         asked = [transfer(list("abcdef")), transfer(["f"], name="swa", policy=policies.TRAILING_PAGES)]
-        self.assertEqual(linker.lookup("r", asked), [1, 2, 3, 4, 5, 6])
+        self.assertEqual(linker.lookup("r3", asked), [1, 2, 3, 4, 5, 6])
         present = linker.pool_parts["kv"].present
         with unittest.mock.patch.object(type(linker.pool_parts["kv"]), "present",
                                         lambda *given: [number in (1, 2, 4) for number in range(6)]):
-            self.assertEqual(linker.lookup("r", asked), [2, 3, 5])
+            self.assertEqual(linker.lookup("r4", asked), [2, 3, 5])
             asked[1].keys = ["e", "f"]
-            self.assertEqual(linker.lookup("r", asked), [3])
+            self.assertEqual(linker.lookup("r5", asked), [3])
         self.assertEqual(present(b"".join(there), 6, lambda: 1), [True] * 6)
 
     def test_errors_of_the_library_are_misses(self):
@@ -310,7 +332,7 @@ class linking(unittest.TestCase):
         for name in ("exist", "get", "put"):
             self.library.answers[f"troupe_pages_{name}"] = lambda *_: 12
         with self.assertLogs("troupe.sglang_linker", "ERROR"):
-            self.assertEqual(linker.lookup("r", [transfer(["a"])]), [])
+            self.assertEqual(linker.lookup("r6", [transfer(["a"])]), [])
             self.assertFalse(linker.load("r", [transfer(["a"], places(1))]))
             self.assertFalse(self.saved(linker, transfer(["a"], places(1))))
 
@@ -321,7 +343,7 @@ class linking(unittest.TestCase):
         self.codes["get", handle] = [15]
         self.assertFalse(linker.load("r", [transfer(["a"], places(1))]))
         self.codes, count = {}, len(self.moved)
-        self.assertEqual(linker.lookup("r", [transfer(["a"])]), [])
+        self.assertEqual(linker.lookup("r7", [transfer(["a"])]), [])
         self.assertFalse(linker.load("r", [transfer(["a"], places(1))]))
         self.assertFalse(self.saved(linker, transfer(["a"], places(1))))
         self.assertEqual(len(self.moved), count)
