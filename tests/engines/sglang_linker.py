@@ -38,7 +38,8 @@ class bench:
         self.alone.__enter__()
         self.torch, self.storage, self.memory, self.windows = torch, hicache_storage, memory_pool, swa_memory_pool
         self.paged, self.swa, self.params_class, self.kinds = paged, swa, CacheInitParams, ComponentType
-        self.create, self.address, self.checked, self.linkers = create_unified_cache_linker, address, 0, []
+        self.create, self.address, self.linkers = create_unified_cache_linker, address, []
+        self.checked = self.asked = 0
 
     def check(self, holds, sentence):
         self.checked += 1
@@ -108,6 +109,11 @@ class bench:
                                          else policy.ALL_PAGES,
                                          device_indices=None if pages is None else self.places(pages))
 
+    def found(self, linker, *transfers):
+        """What it finds for another request each time."""
+        self.asked += 1
+        return linker.lookup(f"request-{self.asked}", list(transfers))
+
     def kv(self, keys, pages=None):
         return self.transfer(self.storage.PoolName.KV, keys, pages)
 
@@ -152,10 +158,10 @@ def round_trip(b):
         one, other, what = make(1), make(2), f"{make.__name__} in {parts} parts"
         first, second = b.linker(one, parts, what), b.linker(other, parts, what)
         names = keys("k", 12)
-        b.check(first.lookup("r", [b.kv(names)]) == [], f"{what}: found what was never saved")
+        b.check(b.found(first, b.kv(names)) == [], f"{what}: found what was never saved")
         b.check(b.saved(first, b.kv(names[:10], range(3, 13))), f"{what}: not saved")
-        b.check(second.lookup("r", [b.kv(names)]) == list(range(1, 11)), f"{what}: not all lengths are found")
-        b.check(second.lookup("r", [b.kv(names[2:])]) == list(range(1, 9)), f"{what}: the rest is not found")
+        b.check(b.found(second, b.kv(names)) == list(range(1, 11)), f"{what}: not all lengths are found")
+        b.check(b.found(second, b.kv(names[2:])) == list(range(1, 9)), f"{what}: the rest is not found")
         before = [x.clone() for x in buffers_of(other)]
         b.check(b.loaded(second, "r", b.kv(names[:10], range(40, 50))), f"{what}: not loaded")
         for number in range(10):
@@ -174,9 +180,9 @@ def sliding_windows(b):
     b.check(b.saved(first, b.kv(names[:6], range(1, 7)), b.window(names[3:6], range(1, 4))), "a node is not saved")
     b.check(b.saved(first, b.kv(names[6:10], range(7, 11)), b.window(names[8:10], range(4, 6))), "a node is not saved")
     asked = [b.kv(names), b.window(names[-3:])]
-    b.check(first.lookup("r", asked) == [6], f"windows of 3 pages: {first.lookup('r', asked)}")
+    b.check(b.found(first, *asked) == [6], f"windows of 3 pages: {b.found(first, *asked)}")
     asked = [b.kv(names), b.window(names[-2:])]
-    b.check(second.lookup("r", asked) == [5, 6, 10], f"windows of 2 pages: {second.lookup('r', asked)}")
+    b.check(b.found(second, *asked) == [5, 6, 10], f"windows of 2 pages: {b.found(second, *asked)}")
     b.check(b.loaded(second, "r", b.kv(names[:6], range(20, 26)), b.window(names[3:6], range(11, 14))), "not loaded")
     for number in range(6):
         b.check(same(b, one.full_kv_pool, 1 + number, other.full_kv_pool, 20 + number), "wrong bytes of full attention")
@@ -237,9 +243,9 @@ def namespaces(b):
     one = b.linker(pool, 1, "one")
     b.saved(one, b.kv(names, range(1, 4)))
     for other in (b.linker(pool, 1, "two"), b.linker(pool, 2, "one"), b.linker(pool, 1, "one", **{"troupe.salt": "x"})):
-        b.check(other.lookup("r", [b.kv(names)]) == [], "pages are shared that are not the same")
+        b.check(b.found(other, b.kv(names)) == [], "pages are shared that are not the same")
     least = b.linker(pool, 1, "one", **{"troupe.min_load_tokens": 2 * PAGE})
-    b.check(least.lookup("r", [b.kv(names)]) == [2, 3], "shorter hits than the least are found")
+    b.check(b.found(least, b.kv(names)) == [2, 3], "shorter hits than the least are found")
 
 
 def refusals(b):
@@ -329,19 +335,19 @@ def node_lost(b, node):
     b.check(b.saved(linker, b.kv(names, range(1, 4))), "not saved")
     node.process.send_signal(signal.SIGSTOP)
     began = time.monotonic()
-    b.check(linker.lookup("r", [b.kv(names)]) == [], "found at a node that hangs")
-    b.check(linker.lookup("r", [b.kv(names)]) == [], "found at a node that hangs")
+    b.check(b.found(linker, b.kv(names)) == [], "found at a node that hangs")
+    b.check(b.found(linker, b.kv(names)) == [], "found at a node that hangs")
     b.check(b.loaded(linker, "r", b.kv(names, range(20, 23))) is None, "loaded from a node that hangs")
     b.check(not b.saved(linker, b.kv(keys("new", 3), range(1, 4))), "saved to a node that hangs")
     b.check(time.monotonic() - began < 8, f"SGLang waits {time.monotonic() - began:.1f} s for a node that hangs")
     node.process.send_signal(signal.SIGCONT)
     node.kill()
-    b.check(linker.lookup("r", [b.kv(names)]) == [], "found without a node")
+    b.check(b.found(linker, b.kv(names)) == [], "found without a node")
     b.check(not b.saved(linker, b.kv(names, range(1, 4))), "saved without a node")
     linker.reset()
     node.start()
     deadline = time.monotonic() + 60
-    while linker.lookup("r", [b.kv(names)]) != [1, 2, 3] and time.monotonic() < deadline:
+    while b.found(linker, b.kv(names)) != [1, 2, 3] and time.monotonic() < deadline:
         time.sleep(0.2)
     b.check(b.loaded(linker, "r", b.kv(names, range(20, 23))), "not loaded when the node is back")
     b.check(all(same(b, pool, 1 + number, pool, 20 + number) for number in range(3)), "wrong bytes")
