@@ -251,7 +251,7 @@ FILES = {
         *skip(ENGINE, "pip install ./python"),
         run("build/release/troupe serve --config configs/engines.json &",
             before="", instead="start build/release/troupe serve --config configs/engines.json"),
-        *skip(ENGINE, "python -m sglang.launch_server …"),
+        *skip(ENGINE, "python -m sglang.launch_server …", "python -m sglang.launch_server …"),
     ],
     "docs/simulation.md": [
         *skip(TESTS, "troupe-simulation --seed 17 --verbose", "troupe-simulation --seeds 600 --jobs 2",
