@@ -15,6 +15,7 @@ import os
 import queue
 import threading
 import time
+from concurrent import futures
 
 import torch
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName
@@ -79,19 +80,15 @@ class Pool:
                                for piece, (size, views) in enumerate(by_size.items())])
         self.all = [pages for part in self.parts for pages in part]
 
-    def leading(self, joined, count, left):
-        """The number of leading keys that exist. `left`: function for the seconds that are left."""
-        for pages in self.all:
-            if count:
-                count = pages.exist(joined[:count * KEY_BYTES], count, left())
-        return count
+    def leading(self, joined, count, left, each_of):
+        """The number of leading keys that exist. `left`: function for the seconds that are left; `each_of`: `map`, or
+        one that asks for all at once."""
+        return min(each_of(lambda pages: pages.exist(joined[:count * KEY_BYTES], count, left()), self.all))
 
-    def present(self, joined, count, left):
+    def present(self, joined, count, left, each_of):
         """For each key whether it exists."""
-        out = [True] * count
-        for pages in self.all:
-            out = [both and there for both, there in zip(out, pages.exist_each(joined, count, left()))]
-        return out
+        there = each_of(lambda pages: pages.exist_each(joined, count, left()), self.all)
+        return [all(parts) for parts in zip(*there)]
 
 
 class Clock:
@@ -125,6 +122,9 @@ class TroupeLinker(UnifiedCacheLinker):
             params.req_to_token_pool.register_layer_transfer_counter(self.layer_done_counter)
         self.pending, self.results, self.closed = {}, queue.Queue(), False
         self.loads, self.saves = Turns("troupe-load", self._load_rest), Turns("troupe-save", self._save)
+        # Parts of one lookup, and of a load: the second one is prepared while the first one is copied.
+        self.asking, self.loading = (futures.ThreadPoolExecutor(most, "troupe-parts") for most in (len(self.ranges), 2))
+        self._map = self.asking.map if len(self.ranges) > 1 else map
 
     def _attach(self, server_args):
         options = self.options.connection(f"sglang-linker-{os.getpid()}")
@@ -180,11 +180,11 @@ class TroupeLinker(UnifiedCacheLinker):
     def _restorable(self, joined, count, expanded, left):
         for each in expanded:
             if each.hit_policy != PoolHitPolicy.TRAILING_PAGES:
-                count = self.pool_parts[each.name].leading(joined, count, left)
+                count = self.pool_parts[each.name].leading(joined, count, left, self._map)
         usable = list(range(1, count + 1))
         for each in expanded:
             if each.hit_policy == PoolHitPolicy.TRAILING_PAGES and usable:
-                there = self.pool_parts[each.name].present(joined[:count * KEY_BYTES], count, left)
+                there = self.pool_parts[each.name].present(joined[:count * KEY_BYTES], count, left, self._map)
                 ends = set(restorable(there, each))
                 usable = [end for end in usable if end in ends]
         return usable
@@ -223,8 +223,17 @@ class TroupeLinker(UnifiedCacheLinker):
 
     def _load_rest(self, index, plans):
         clock = Clock(self.limits[1])
-        for number, layers in enumerate(self.ranges[1:], 1):
-            if not all(guarded(lambda plan=plan: self._move("get", plan, number, clock), False) for plan in plans):
+
+        def work(number):
+            return all(guarded(lambda plan=plan: self._move("get", plan, number, clock), False) for plan in plans)
+
+        turns = [self.loading.submit(work, number) for number in range(1, len(self.ranges))]
+        for turn, layers in zip(turns, self.ranges[1:]):
+            if not turn.result():
+                # The memory is another request's as soon as this is known.
+                for each in turns:
+                    each.cancel()
+                futures.wait(turns)
                 logger.error("Troupe: pages of layers from %d on could not be read under a forward pass", layers.start)
                 self.layer_done_counter.fail(index, RuntimeError("a page could not be read"))
                 return
@@ -304,6 +313,8 @@ class TroupeLinker(UnifiedCacheLinker):
         self.reset()
         for each in (self.loads, self.saves):
             each.end()
+        for each in (self.asking, self.loading):
+            each.shutdown()
         for pool in self.pool_parts.values():
             for pages in pool.all:
                 guarded(pages.shutdown, None)

@@ -6,6 +6,7 @@ import ctypes
 import enum
 import pathlib
 import sys
+import threading
 import types
 import unittest
 import unittest.mock
@@ -312,6 +313,18 @@ class linking(unittest.TestCase):
         self.codes = {("put", second): [0, 4]}
         self.assertFalse(self.saved(linker, transfer(["a", "b"], places(1, 2))))
 
+    def test_a_load_has_failed_when_no_part_of_it_writes_any_more(self):
+        linker, begun, ends = self.made(parts=3), threading.Event(), threading.Event()
+        linker.pool_parts["kv"].parts[1][0].get = lambda *_: [3 if begun.wait(30) else 0]
+        linker.pool_parts["kv"].parts[2][0].get = lambda *_: [0 if begun.set() or ends.wait(30) else 3]
+        self.assertTrue(linker.load("r", [transfer(["a"], places(4))]))
+        with self.assertLogs("troupe.sglang_linker", "ERROR"):
+            index = linker.start_layer_wise_loading()
+            with self.assertRaises(concurrent.futures.TimeoutError):
+                linker.layer_done_counter.futures[index][LAYERS - 1].exception(0.2)
+            ends.set()
+            self.assertFalse(linker.finish_layer_wise_loading(index))
+
     def test_windows_and_states_are_found_where_they_end(self):
         linker = self.made()
         linker.pool_parts["swa"] = linker.pool_parts["kv"]
@@ -325,7 +338,7 @@ class linking(unittest.TestCase):
             self.assertEqual(linker.lookup("r4", asked), [2, 3, 5])
             asked[1].keys = ["e", "f"]
             self.assertEqual(linker.lookup("r5", asked), [3])
-        self.assertEqual(present(b"".join(there), 6, lambda: 1), [True] * 6)
+        self.assertEqual(present(b"".join(there), 6, lambda: 1, map), [True] * 6)
 
     def test_errors_of_the_library_are_misses(self):
         linker = self.made()
