@@ -83,6 +83,23 @@ class Patience:
             self._until = self._clock() + self.PAUSE_SECONDS
 
 
+class Seldom:
+    """Counts what happens, and says so at most once a minute."""
+
+    SECONDS = 60.0
+
+    def __init__(self, clock):
+        self._clock, self._said, self._count = clock, None, 0
+
+    def count(self, number):
+        """The number since it was said last, if it is to be said now; else None."""
+        self._count += number
+        if self._said is not None and self._clock() < self._said + self.SECONDS:
+            return None
+        self._said, counted, self._count = self._clock(), self._count, 0
+        return counted
+
+
 class Answers:
     """Answers of lookups, for as long as they are used again: SGLang looks a waiting request up whenever it schedules.
     Keys are chained, so the last one stands for all."""

@@ -28,6 +28,7 @@ from sglang.srt.runtime_context import get_parallel
 
 from troupe import _device_pools, _halves, _interface
 from troupe._device_pools import DoesNotFit
+from troupe._library import load
 from troupe._options import Options
 from troupe.sglang import KEY_BYTES, digests, restorable
 
@@ -116,6 +117,7 @@ class TroupeLinker(UnifiedCacheLinker):
                        self.options.synchronous_load_seconds or LOAD_SECONDS,
                        self.options.task_deadline_seconds or SAVE_SECONDS)
         self.patience, self.answers = _device_pools.Patience(time.monotonic), _device_pools.Answers(time.monotonic)
+        self.unmoved = {direction: _device_pools.Seldom(time.monotonic) for direction in ("get", "put")}
         self.layer_done_counter = LayerWiseLoadCounter(self.group.num_layers)
         self._attach(server_args)
         if PoolName.MAMBA in self.pools:
@@ -258,15 +260,24 @@ class TroupeLinker(UnifiedCacheLinker):
         return out
 
     def _move(self, direction, plan, part, clock):
-        """Whether all pages of one part of the layers were moved."""
+        """Whether all pages of one part of the layers were moved, or another engine saves them now."""
+        done = {0, _interface.BUSY} if direction == "put" else {0}
         for pool, joined, numbers in plan:
             for pages in pool.parts[part]:
-                codes = getattr(pages, direction)(joined, numbers, clock.left())
-                if any(codes):
-                    if _interface.TIMEOUT in codes:
-                        self.patience.took(clock.limit, clock.limit)
+                codes = set(getattr(pages, direction)(joined, numbers, clock.left())) - done
+                if codes:
+                    self._note(direction, codes, clock)
                     return False
         return True
+
+    def _note(self, direction, codes, clock):
+        if _interface.TIMEOUT in codes:
+            self.patience.took(clock.limit, clock.limit)
+        number = self.unmoved[direction].count(1)
+        if number is not None:
+            logger.warning("Troupe: %s with pages that were not moved: %d since the last such line (%s)",
+                           "loads" if direction == "get" else "saves", number,
+                           ", ".join(load().troupe_code_name(code).decode() for code in sorted(codes)))
 
     # --------------------------------------------------------------------------------------------------------- saves
 

@@ -174,6 +174,13 @@ class arithmetic(unittest.TestCase):
         with self.assertRaisesRegex(DoesNotFit, "not adjacent"):
             _device_pools.views_by_size(made, range(1))
 
+    def test_what_happens_often_is_said_once_a_minute(self):
+        now = [100.0]
+        seldom = _device_pools.Seldom(lambda: now[0])
+        self.assertEqual([seldom.count(2), seldom.count(3), seldom.count(4)], [2, None, None])
+        now[0] += seldom.SECONDS
+        self.assertEqual(seldom.count(1), 8)
+
     def test_answers_are_used_for_a_moment_by_the_same_request(self):
         now = [100.0]
         answers = _device_pools.Answers(lambda: now[0])
@@ -303,13 +310,17 @@ class linking(unittest.TestCase):
         linker = self.made(parts=2)
         first, second = (each[0].handle.value for each in linker.pool_parts["kv"].parts)
         self.codes["get", first] = [0, 3]
-        with self.assertNoLogs("troupe.sglang_linker", "ERROR"):
+        with self.assertLogs("troupe.sglang_linker", "WARNING") as said:
             self.assertFalse(linker.load("r", [transfer(["a", "b"], places(1, 2))]))
+        self.assertIn("loads with pages that were not moved: 1 since the last such line (code_3)", said.output[0])
         self.assertEqual(linker.start_layer_wise_loading(), -1)
         self.codes = {("get", second): [0, 3]}
         self.assertTrue(linker.load("r", [transfer(["a", "b"], places(1, 2))]))
         with self.assertLogs("troupe.sglang_linker", "ERROR"):
             self.assertFalse(linker.finish_layer_wise_loading(linker.start_layer_wise_loading()))
+        # Another engine saves the same page.
+        self.codes = {("put", second): [0, 3]}
+        self.assertTrue(self.saved(linker, transfer(["a", "b"], places(1, 2))))
         self.codes = {("put", second): [0, 4]}
         self.assertFalse(self.saved(linker, transfer(["a", "b"], places(1, 2))))
 
