@@ -178,7 +178,7 @@ TEST_CASE("lmcache lanes: a worker's frames stay pinned until its requests are d
     x.what = what;
     x.instance = 1;
     x.process = ::getpid();
-    x.registration = lmcache::context{small_namespace(), {}};
+    x.registration = lmcache::context{{{small_namespace(), {}}}};
     x.chunks.model = small_namespace().model;
     x.chunks.world_size = 1;
     x.chunks.worker = 0;
@@ -350,7 +350,7 @@ struct registrations_world {
     x->instance = process;
     x->process = process;
     const auto ns = small_namespace();
-    x->registration = lmcache::context{ns, {}};
+    x->registration = lmcache::context{{{ns, {}}}};
     auto layout = std::make_shared<remote_layout>();
     layout->memories.emplace_back(shared_memory_handle{in.name(), in.size()});
     layout->runs.push_back({0, offset, ns.geometry.page_bytes(), ns.geometry.page_bytes()});

@@ -507,7 +507,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace removed by force i
   again.client = worker;
   again.what = operation::register_context;
   again.instance = 1;
-  again.registration = lmcache::context{small_namespace(), {}};
+  again.registration = lmcache::context{{{small_namespace(), {}}}};
   const auto number = send(std::move(again));
   CHECK(answers[number].empty());
   pass(std::chrono::seconds(1));
