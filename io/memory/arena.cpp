@@ -3,6 +3,7 @@
 #include "base/host_memory.hpp"
 #include "base/kernel_text.hpp"
 #include "base/log.hpp"
+#include "base/same_file.hpp"
 #include "base/size_text.hpp"
 #include "io/memory/extent_source.hpp"
 #include "io/memory/page_alignment.hpp"
@@ -14,6 +15,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/memfd.h>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -471,7 +473,7 @@ result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t 
   if (!writable)
     return fail(errc::unreachable, system_error(errno, "cannot open the node's memory at " + path + " to write").text +
                                        "; client and node must run as the same user");
-  return mapped(std::move(writable), bytes);
+  return mapped(std::move(writable), name, bytes);
 }
 
 result<std::shared_ptr<arena>> arena::map(int memory, int proof, const arena_name& name, std::uint64_t bytes) {
@@ -481,15 +483,45 @@ result<std::shared_ptr<arena>> arena::map(int memory, int proof, const arena_nam
   unique_descriptor own(::fcntl(memory, F_DUPFD_CLOEXEC, 0));
   if (!own)
     return tl::unexpected(system_error(errno, "cannot keep the node's memory open"));
-  return mapped(std::move(own), bytes);
+  return mapped(std::move(own), name, bytes);
 }
 
-result<std::shared_ptr<arena>> arena::mapped(unique_descriptor memory, std::uint64_t bytes) {
+namespace {
+
+/// The arenas that this process has mapped. Each keeps its file open, so that no other file can have the same number.
+struct live_mappings {
+  struct mapping {
+    struct stat file {};
+    std::vector<std::uint8_t> proof;
+    std::uint64_t bytes = 0;
+    std::weak_ptr<arena> memory;
+  };
+
+  std::mutex mutex;
+  std::vector<mapping> all;
+};
+
+live_mappings& all_mappings() {
+  // Never destroyed: an arena may be mapped at the end of the process.
+  static auto* const out = new live_mappings;
+  return *out;
+}
+
+} // namespace
+
+result<std::shared_ptr<arena>> arena::mapped(unique_descriptor memory, const arena_name& name, std::uint64_t bytes) {
   struct stat status {};
   if (::fstat(memory.get(), &status) != 0)
     return tl::unexpected(system_error(errno, "cannot look at the memory of an arena"));
   if (status.st_size < 0 || static_cast<std::uint64_t>(status.st_size) < bytes)
     return fail(errc::identity_mismatch, "the memory of the node has shrunk while it was opened");
+  auto& live = all_mappings();
+  const std::lock_guard guard(live.mutex);
+  std::erase_if(live.all, [](const auto& x) { return x.memory.expired(); });
+  for (const auto& x : live.all)
+    if (is_same_file(x.file, status) && x.proof == name.proof && x.bytes == bytes)
+      if (auto known = x.memory.lock())
+        return known;
   const auto page_bytes = page_bytes_of(memory.get());
   const auto all = mapping_of(memory.get(), static_cast<std::uint64_t>(status.st_size));
   if (!all)
@@ -501,6 +533,7 @@ result<std::shared_ptr<arena>> arena::mapped(unique_descriptor memory, std::uint
   out->descriptor_ = std::move(memory);
   if (out->huge_page_bytes_ == 0)
     ::madvise(all->data(), all->size(), MADV_HUGEPAGE);
+  live.all.push_back({status, name.proof, bytes, out});
   return out;
 }
 

@@ -104,6 +104,9 @@ public:
   ///
   /// Errors: `unreachable` (no such process or descriptor here, or no permission), `identity_mismatch` (another file,
   /// such as the arena of another node), `io_error`.
+  ///
+  /// All callers in a process share one mapping as long as one of them has it. An engine attaches once for each of its
+  /// KV cache groups, and the memory that a process may lock for a GPU counts by mappings.
   static result<std::shared_ptr<arena>> map(const arena_name& name, std::uint64_t bytes);
 
   /// Maps an arena from descriptors that this process has received; they stay the caller's. Only the proof of `name` is
@@ -149,8 +152,8 @@ private:
   /// Creates an arena of huge pages, with its first extent provided.
   static result<std::shared_ptr<arena>> made_of_huge(const arena_options& wanted, const huge_page_kind& kind);
 
-  /// Maps memory that has proved to be the arena.
-  static result<std::shared_ptr<arena>> mapped(unique_descriptor memory, std::uint64_t bytes);
+  /// Maps memory that has proved to be the arena, unless this process has it mapped already.
+  static result<std::shared_ptr<arena>> mapped(unique_descriptor memory, const arena_name& name, std::uint64_t bytes);
 
   /// Creates an arena of pages of `huge_page_bytes`, 0 for ordinary ones. `flags`: the kind of page for the kernel.
   static result<std::shared_ptr<arena>> made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,

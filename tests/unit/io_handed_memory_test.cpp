@@ -56,7 +56,33 @@ TEST_CASE("handed memory: memory that was passed over a socket is mapped without
   REQUIRE(found);
   (*found)->bytes()[7] = std::byte{42};
   CHECK(made->bytes()[7] == std::byte{42});
-  CHECK(finder.find(8192, name)); // each rank maps it
+  // Each rank and each group finds it, and they share a mapping.
+  auto again = finder.find(8192, name);
+  REQUIRE(again);
+  CHECK((*again)->bytes().data() == (*found)->bytes().data());
+  const auto other = some_arena();
+  REQUIRE(other->provide(0));
+  connection->got(copies_of(other->name()), false);
+  const auto another = finder.find(8192, encode(notified(other->name())));
+  REQUIRE(another);
+  CHECK((*another)->bytes().data() != (*found)->bytes().data());
+  // One that shares it may let go of it.
+  again->reset();
+  CHECK((*found)->bytes()[7] == std::byte{42});
+}
+
+TEST_CASE("handed memory: memory that all have let go of is mapped anew", "[io][arena]") {
+  const auto made = some_arena();
+  REQUIRE(made->provide(0));
+  const auto all = handed_memory::make();
+  const auto connection = all->connect();
+  connection->got(copies_of(made->name()), false);
+  for (int i = 0; i < 2; ++i) {
+    const auto found = all->map(notified(made->name()), 8192);
+    REQUIRE(found);
+    (*found)->bytes()[7] = std::byte{static_cast<unsigned char>(40 + i)};
+    CHECK(made->bytes()[7] == std::byte{static_cast<unsigned char>(40 + i)});
+  }
 }
 
 TEST_CASE("handed memory: the proof selects the memory of the right node", "[io][arena]") {
