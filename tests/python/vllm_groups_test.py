@@ -243,6 +243,14 @@ class groups(with_groups):
             layouts.add(groups.identity())
         self.assertEqual(len(layouts), 4)
 
+    def test_groups_with_shapes_in_another_order_are_apart(self):
+        full, uniform = fake_vllm.FullAttentionSpec, fake_vllm.UniformTypeKVCacheSpecs
+        for second, count in (((64, 128), 1), ((128, 64), 2)):
+            groups = [uniform({f"{name}.{number}": full(heads=1, head_size=size) for number, size in enumerate(sizes)})
+                      for name, sizes in (("a", (64, 128)), ("b", second))]
+            cache = fake_vllm.grouped_config([(each, list(each.kv_cache_specs)) for each in groups])
+            self.assertEqual(len(_groups.own_groups(cache, 16, True, None)), count)
+
     def test_a_scheduler_that_does_not_get_the_shapes_is_refused(self):
         full = fake_vllm.FullAttentionSpec
         worker_cache, scheduler_cache = fake_vllm.several_shapes({"a": full(), "b": full(heads=1)})

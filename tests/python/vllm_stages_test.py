@@ -202,10 +202,24 @@ class stages(unittest.TestCase):
                 workers[0].handle_preemptions(fake_vllm.some(data=b"for one namespace", groups=0))
             workers[0].bind_connector_metadata(fake_vllm.some(data=b"for two groups", groups=2))
             # Not where the config does not say it.
-            for cache in (one_group("layers.0"), two_groups(["layers.0"], ["layers.1"])):
+            full = fake_vllm.FullAttentionSpec
+            shapes = fake_vllm.several_shapes({"layers.0": full(), "layers.1": full(heads=1)})
+            for cache in (one_group("layers.0"), two_groups(["layers.0"], ["layers.1"]), *shapes):
                 unknown = TroupeConnector(config, SCHEDULER, cache)
                 with self.assertRaisesRegex(ValueError, "another connector"):
                     unknown.set_xfer_handshake_metadata_pp_aware({(0, 0): "another connector's"})
+
+    def test_the_scheduler_gets_what_it_waits_for_where_stages_are_alike(self):
+        utils = fake_vllm.some(get_pp_indices=lambda layers, stage, count: (0, 2))
+        full = fake_vllm.FullAttentionSpec
+        # Layers that lie apart may have several shapes, for all that the scheduler knows.
+        first, second = (fake_vllm.several_shapes({name: full() for name in names})[0]
+                         for names in (("layers.0", "layers.1"), ("layers.2", "layers.3")))
+        with mock.patch.dict(sys.modules, {"vllm.distributed.utils": utils}):
+            config = self.config()
+            config.model_config.get_total_num_hidden_layers = lambda: 4
+            self.engine(first, second, config=config)
+        self.assertEqual(len(self.asked("troupe_scheduler_create")), 1)
 
     def test_without_the_stages_no_step_runs(self):
         scheduler = TroupeConnector(self.config(), SCHEDULER, one_group("layers.0"))
