@@ -3,6 +3,7 @@
 #include "actors/support/actor_support.hpp"
 #include "actors/support/spawn_with_thread.hpp"
 #include "base/log.hpp"
+#include "lmcache/worker_devices.hpp"
 
 #include <algorithm>
 #include <unistd.h>
@@ -31,6 +32,23 @@ bool opens_memory(const lmcache::incoming& x) {
   return x.what == operation::register_kv_cache;
 }
 
+/// On a device, LMCache's workers gather blocks while the engine goes on, and the engine gives those behind a window,
+/// and of the state before, to other requests at its next step. So what they store may be of another request.
+std::optional<error> fault_of_worker(const lmcache::incoming& x) {
+  if (opens_memory(x) || std::ranges::all_of(x.registration->groups, [](const lmcache::context_group& group) {
+        return group.window_chunks == 0;
+      }))
+    return std::nullopt;
+  const auto on_device = lmcache::has_device_open(x.process);
+  if (on_device && !*on_device)
+    return std::nullopt;
+  return error{errc::unsupported,
+               std::string("groups with windows or states, of a worker ") +
+                   (on_device ? "that has a device open, as a GPU" : "whose process and devices cannot be seen") +
+                   ": LMCache copies their blocks while the engine gives them to other requests; workers on CPUs in "
+                   "the node's process namespace are served, and vLLM with Troupe's plug-in on GPUs"};
+}
+
 } // namespace
 
 // -- actions of the rules
@@ -57,6 +75,9 @@ void lmcache_server::change_registration(const request_ptr& x) {
     } else if (!opens_memory(*x) && !parts_.extents->shared_name_is_there()) {
       wanted.invalid = true;
       why = {errc::unsupported, "the name of the shared memory was removed"};
+    } else if (auto fault = fault_of_worker(*x)) {
+      wanted.invalid = true;
+      why = std::move(*fault);
     } else if (opens_memory(*x)) {
       wanted.ns = x->opened->ns.id();
       wanted.memory = x->opened->memory;

@@ -1,11 +1,12 @@
 #include "lmcache/group_chunks.hpp"
+#include "lmcache/worker_devices.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/lmcache_messages.hpp"
 
-#include <algorithm>
-#include <random>
+#include <limits>
 #include <set>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -193,6 +194,17 @@ TEST_CASE("lmcache groups: messages about groups are parsed", "[lmcache]") {
   CHECK_FALSE(engine_chunks(nullptr));
   CHECK_FALSE(engine_chunks(json::array({1})));
   CHECK_FALSE(engine_chunks({{"other", 17}}));
+}
+
+TEST_CASE("lmcache groups: devices that compute are told from other files", "[lmcache]") {
+  for (const auto* path : {"/dev/nvidia0", "/dev/nvidiactl", "/dev/dri/renderD128", "/dev/kfd", "/dev/davinci0"})
+    CHECK(is_device_name(path));
+  for (const auto* path :
+       {"/dev/null", "/dev/urandom", "/dev/pts/0", "/dev/shm/psm_1 (deleted)", "/home/dev/x", "socket:[1]", "/device"})
+    CHECK_FALSE(is_device_name(path));
+  CHECK(has_device_open(::getpid()) == false);
+  CHECK_FALSE(has_device_open(0));
+  CHECK_FALSE(has_device_open(std::numeric_limits<std::int32_t>::max()));
 }
 
 } // namespace lmcache_groups_test
