@@ -393,7 +393,9 @@ std::int32_t troupe_scheduler_fetched_pages(troupe_scheduler* scheduler, const c
     if (!id)
       return tl::unexpected(id.error());
     const auto found = x.half->get_fetched_pages(*id);
-    capi::write(troupe_fetched_pages{0, found.requests, found.pages, 0, std::chrono::duration<double>(found.took).count()}, out);
+    capi::write(
+        troupe_fetched_pages{0, found.requests, found.pages, 0, std::chrono::duration<double>(found.took).count()},
+        out);
     return {};
   });
 }
