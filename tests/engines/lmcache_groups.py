@@ -238,9 +238,9 @@ def without_one_group(made):
         one.end(f"x{of}")
         require(one.look_up(text, f"y{of}") == 4, "not all was found")
         one.end(f"y{of}")
-        spaces = [x for x in made.namespaces() if f"group {of}," in x["revision"]]
-        require(len(spaces) == 1, f"{len(spaces)} namespaces of group {of}")
-        require(made.clear(spaces[0]["id"]) > 0, "there was nothing to clear")
+        found = [x for x in made.namefound() if f"group {of}," in x["revision"]]
+        require(len(found) == 1, f"{len(found)} namefound of group {of}")
+        require(made.clear(found[0]["id"]) > 0, "there was nothing to clear")
         require(one.look_up(text, f"z{of}") == 0, f"a hit without group {of}")
         one.end(f"z{of}")
 

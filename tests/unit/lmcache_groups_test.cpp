@@ -196,7 +196,7 @@ TEST_CASE("lmcache groups: messages about groups are parsed", "[lmcache]") {
   CHECK_FALSE(engine_chunks({{"other", 17}}));
 }
 
-TEST_CASE("lmcache groups: devices that compute are told from other files", "[lmcache]") {
+TEST_CASE("lmcache groups: devices that compute are recognized among other files", "[lmcache]") {
   for (const auto* path : {"/dev/nvidia0", "/dev/nvidiactl", "/dev/dri/renderD128", "/dev/kfd", "/dev/davinci0"})
     CHECK(is_device_name(path));
   for (const auto* path :
