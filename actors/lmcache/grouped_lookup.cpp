@@ -104,7 +104,7 @@ void grouped_lookup::begin_search(std::uint32_t hit, timestamp now) {
   }
 }
 
-void grouped_lookup::on_search(std::uint32_t group, const result<search_peers_reply>& reply, timestamp now) {
+void grouped_lookup::on_search(std::uint32_t group, const result<search_peers_reply>& reply) {
   if (at_ != phase::searching || searches_[group].answered) {
     // Too late: what was found is held for nothing.
     if (reply && reply->search != 0)
@@ -120,10 +120,10 @@ void grouped_lookup::on_search(std::uint32_t group, const result<search_peers_re
         x.wanted.push_back(x.chunks[i]);
   }
   if (std::ranges::all_of(searches_, &searched_group::answered))
-    searched_all(now);
+    searched_all();
 }
 
-void grouped_lookup::searched_all(timestamp now) {
+void grouped_lookup::searched_all() {
   auto there = found_;
   for (std::size_t group = 0; group < searches_.size(); ++group)
     for (const auto chunk : searches_[group].wanted)
@@ -148,7 +148,6 @@ void grouped_lookup::searched_all(timestamp now) {
   end_searches();
   if (std::ranges::none_of(searches_, &searched_group::fetching))
     end(hit);
-  static_cast<void>(now);
 }
 
 void grouped_lookup::end_searches() {

@@ -98,7 +98,7 @@ public:
   /// Starts the lookup; called once.
   void start(timestamp now);
   void on_match(std::size_t lookup, std::size_t part, result<match_reply> reply, timestamp now);
-  void on_search(std::uint32_t group, const result<search_peers_reply>& reply, timestamp now);
+  void on_search(std::uint32_t group, const result<search_peers_reply>& reply);
   void on_fetch(std::uint32_t group, timestamp now);
   void on_tick(timestamp now);
   /// Cancels the lookup: leases are released. Has no effect after it has ended.
@@ -141,7 +141,7 @@ private:
   void go_on(std::size_t number);
   void matched_all(timestamp now);
   void begin_search(std::uint32_t hit, timestamp now);
-  void searched_all(timestamp now);
+  void searched_all();
   void fetched_all(timestamp now);
   /// Releases what searches hold at other nodes.
   void end_searches();

@@ -101,7 +101,7 @@ struct lookup_world {
       out.found.items.push_back(there[x.group].contains(key) ? 1 : 0);
     if (std::ranges::count(out.found.items, 1) > 0)
       searches.insert(out.search = ++last);
-    lookup->on_search(x.group, out, t0);
+    lookup->on_search(x.group, out);
   }
   void carry_out(const grouped_lookup::fetch& x) {
     CHECK(searches.erase(x.request.search) == 1);
