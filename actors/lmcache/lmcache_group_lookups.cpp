@@ -56,10 +56,9 @@ void lmcache_server::perform(const lookup_ptr& run, grouped_lookup::release& x) 
 }
 
 void lmcache_server::perform(const lookup_ptr& run, grouped_lookup::search& x) {
-  ask_peers<search_peers_reply>(run, x.group, std::move(x.request),
-                                [this, run, group = x.group](const result<search_peers_reply>& reply) {
-                                  run->groups->on_search(group, reply);
-                                });
+  ask_peers<search_peers_reply>(
+      run, x.group, std::move(x.request),
+      [this, run, group = x.group](const result<search_peers_reply>& reply) { run->groups->on_search(group, reply); });
 }
 
 void lmcache_server::perform(const lookup_ptr& run, grouped_lookup::fetch& x) {
