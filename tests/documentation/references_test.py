@@ -169,8 +169,8 @@ def wrong_options(name, text, options):
             for m in re.finditer(r"[`\"](troupe\.[a-z_]+)[`\"]", text)
             if m[1] not in options and m[1] not in ("troupe.json", "troupe.sock", "troupe.service", "troupe.h",
                                                     "troupe.vllm", "troupe.sglang", "troupe.nixl", "troupe.hpp",
-                                                    "troupe.sglang_linker",
-                                                    "troupe.request", "troupe.lookup", "troupe.wait", "troupe.save")]
+                                                    "troupe.sglang_linker", "troupe.request", "troupe.lookup",
+                                                    "troupe.fetch", "troupe.wait", "troupe.save")]
 
 
 def wrong_metrics(name, text, code):

@@ -89,7 +89,8 @@ TEST_CASE("offline cluster: nodes that share statistics hit more often than node
   INFO(one.hits << " " << notified.hits << " " << silent.hits << " " << lru.hits);
   CHECK(notified.hits > silent.hits);
   CHECK(notified.hits > 2 * lru.hits);
-  CHECK(100 * notified.hits > 99 * one.hits);
+  // Of the 350 keys of a node, 32 rest; of one with 1,050, as many.
+  CHECK(100 * notified.hits > 97 * one.hits);
 }
 
 } // namespace offline_cluster_test
