@@ -196,11 +196,12 @@ class Layout(unittest.TestCase):
         self.assertEqual(self.page.run(begin.format(at=1000, started=990, now=1010)), 990)
         self.assertEqual(self.page.run(begin.format(at=9000, started=990, now=9000)), 9000 - 3600)
         # One sample is a dot.
-        dot = "path(frame_of({interval_s: 10, at: [1000]}, RANGES[0], 990, 1000, 500), [1], (v) => v)"
+        dot = "paths(frame_of({interval_s: 10, at: [1000]}, RANGES[0], 990, 1000, 500), [1], (v) => v).dots"
         self.assertRegex(self.page.run(dot), r"^M[\d.]+ 1\.0h0\.01$")
         # Gaps stay gaps.
-        gaps = "path(frame_of({interval_s: 10, at: [0, 10, 100]}, RANGES[0], 0, 100, 500), [1, 2, 3], (v) => v)"
-        self.assertEqual(self.page.run(gaps).count("M"), 2)
+        gaps = "paths(frame_of({interval_s: 10, at: [0, 10, 100]}, RANGES[0], 0, 100, 500), [1, 2, 3], (v) => v)"
+        self.assertEqual(self.page.run(gaps + ".lines").count("M"), 1)
+        self.assertEqual(self.page.run(gaps + ".dots").count("M"), 1)
 
     def test_one_cursor_for_all_charts(self):
         self.show(self.large)
