@@ -182,8 +182,8 @@ std::uint64_t kept_bytes(const incoming& x) {
   auto out = sizeof x + x.number.size() + x.operation_frame.size() + x.event.size() + x.request.size() +
              x.chunks.model.size() + x.chunks.request.size() + x.chunks.keys.size() * sizeof(key_digest) +
              (x.blocks.size() + x.chunks.tokens.size()) * sizeof(std::uint32_t) + x.events.model.size();
-  for (const auto& group : x.skipped)
-    out += sizeof group + group.size() * sizeof(std::uint32_t);
+  for (const auto& chunks : x.skipped)
+    out += sizeof(std::vector<std::uint32_t>) + chunks.size() * sizeof(std::uint32_t);
   if (x.opened && x.opened->memory)
     out +=
         x.opened->memory->runs.size() * sizeof(block_run) + x.opened->memory->memories.size() * sizeof(memory_handle);
