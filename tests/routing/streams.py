@@ -169,6 +169,8 @@ class Stream:
             return None, False
         if self.last is None or number > self.last + 1:
             self.request_missing()
+        if self.last is None:
+            self.last = number - 1  # the stream has ended meanwhile, so that there is no snapshot of it
         if number > self.last:
             self.apply(number, batch)
         return number, not events_of(batch)
