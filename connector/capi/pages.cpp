@@ -80,6 +80,19 @@ std::int32_t with_pool(troupe_pages* pages, troupe_error* error, F f) noexcept {
   });
 }
 
+/// Passes the keys and the limit of a lookup to `then`.
+template <class Then>
+result<void> look_up(troupe_pages& x, const std::uint8_t* keys, std::size_t count, double limit_seconds, Then then) {
+  const auto digests = x.keys_of(keys, count);
+  if (!digests)
+    return tl::unexpected(digests.error());
+  const auto limit = capi::seconds_of(limit_seconds, duration::zero(), "limit_seconds");
+  if (!limit)
+    return tl::unexpected(limit.error());
+  then(std::span<const key_digest>(*digests), *limit);
+  return {};
+}
+
 result<void> move_pages(troupe_pages& x, bool get, const std::uint8_t* keys, const std::uint32_t* blocks,
                         std::size_t count, double limit_seconds, std::int32_t* results, std::size_t* done) {
   const auto digests = x.keys_of(keys, count);
@@ -181,14 +194,8 @@ std::int32_t troupe_pages_exist(troupe_pages* pages, const std::uint8_t* keys, s
   return with_pool(pages, error, [&](troupe_pages& x) -> result<void> {
     if (found == nullptr)
       return fail(errc::invalid_argument, "found is NULL");
-    const auto digests = x.keys_of(keys, count);
-    if (!digests)
-      return tl::unexpected(digests.error());
-    const auto limit = capi::seconds_of(limit_seconds, duration::zero(), "limit_seconds");
-    if (!limit)
-      return tl::unexpected(limit.error());
-    *found = x.pool->exist(*digests, *limit);
-    return {};
+    return look_up(x, keys, count, limit_seconds,
+                   [&](auto digests, duration limit) { *found = x.pool->exist(digests, limit); });
   });
 }
 
@@ -197,14 +204,8 @@ std::int32_t troupe_pages_exist_each(troupe_pages* pages, const std::uint8_t* ke
   return with_pool(pages, error, [&](troupe_pages& x) -> result<void> {
     if (found == nullptr && count > 0)
       return fail(errc::invalid_argument, "found is NULL");
-    const auto digests = x.keys_of(keys, count);
-    if (!digests)
-      return tl::unexpected(digests.error());
-    const auto limit = capi::seconds_of(limit_seconds, duration::zero(), "limit_seconds");
-    if (!limit)
-      return tl::unexpected(limit.error());
-    std::ranges::copy(x.pool->exist_each(*digests, *limit), found);
-    return {};
+    return look_up(x, keys, count, limit_seconds,
+                   [&](auto digests, duration limit) { std::ranges::copy(x.pool->exist_each(digests, limit), found); });
   });
 }
 

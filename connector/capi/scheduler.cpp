@@ -247,6 +247,20 @@ made_scheduler handle_of(result<std::unique_ptr<connector::scheduler_half>> half
   return made;
 }
 
+/// Writes what `f` says of a request into a struct with a size.
+template <class Out, class F>
+std::int32_t write_about(troupe_scheduler* scheduler, const char* request, Out* out, troupe_error* error, F f) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (auto room = capi::check_room(out, "out"); !room)
+      return room;
+    const auto id = capi::id_of(request);
+    if (!id)
+      return tl::unexpected(id.error());
+    capi::write(f(*x.half, *id), out);
+    return {};
+  });
+}
+
 } // namespace
 
 std::int32_t troupe_scheduler_create_groups(troupe_connection* connection, const troupe_groups* groups,
@@ -372,31 +386,18 @@ std::int32_t troupe_scheduler_allocated(troupe_scheduler* scheduler, const char*
 
 std::int32_t troupe_scheduler_hit_sources(troupe_scheduler* scheduler, const char* request, std::uint32_t tokens,
                                           troupe_hit_sources* out, troupe_error* error) {
-  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
-    if (auto room = capi::check_room(out, "out"); !room)
-      return room;
-    const auto id = capi::id_of(request);
-    if (!id)
-      return tl::unexpected(id.error());
-    const auto found = x.half->get_external_cache_hit_sources(*id, tokens);
-    capi::write(troupe_hit_sources{0, found.memory, found.disk, found.unknown}, out);
-    return {};
+  return write_about(scheduler, request, out, error, [&](const connector::scheduler_half& half, std::string_view id) {
+    const auto found = half.get_external_cache_hit_sources(id, tokens);
+    return troupe_hit_sources{0, found.memory, found.disk, found.unknown};
   });
 }
 
 std::int32_t troupe_scheduler_fetched_pages(troupe_scheduler* scheduler, const char* request, troupe_fetched_pages* out,
                                             troupe_error* error) {
-  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
-    if (auto room = capi::check_room(out, "out"); !room)
-      return room;
-    const auto id = capi::id_of(request);
-    if (!id)
-      return tl::unexpected(id.error());
-    const auto found = x.half->get_fetched_pages(*id);
-    capi::write(
-        troupe_fetched_pages{0, found.requests, found.pages, 0, std::chrono::duration<double>(found.took).count()},
-        out);
-    return {};
+  return write_about(scheduler, request, out, error, [](const connector::scheduler_half& half, std::string_view id) {
+    const auto found = half.get_fetched_pages(id);
+    const auto seconds = std::chrono::duration<double>(found.took).count();
+    return troupe_fetched_pages{0, found.requests, found.pages, 0, seconds};
   });
 }
 

@@ -454,9 +454,8 @@ def eviction(one):
     return found[1], f"of {full} that had been saved"
 
 
-@experiment("two engines at once on one node, each of which finds what the other has saved")
-def two_engines(one):
-    made = one.node("two").start()
+def find_each_others(one, made, arguments, require_found_here):
+    """Two engines at once on one node, each of which finds what the other has saved."""
     halves = [usual()[:2], engines.random_prompts(8, 2, PROMPT)]
     pages = 2 * SAVED // PROMPTS * 2
 
@@ -466,7 +465,7 @@ def two_engines(one):
         this.say("played")
         return first, this.play(this.wait(), GENERATED)
 
-    runs = [one.start(work, one.storage(made)) for _ in halves]
+    runs = [one.start(work, arguments) for _ in halves]
     for prompts, saved in ((halves, 0), (halves[::-1], pages)):
         for each in runs:
             each.hear()
@@ -475,9 +474,15 @@ def two_engines(one):
             each.say(mine)
     for number, run in enumerate(runs):
         for outputs, which, found in zip(run.result(), (number, 1 - number), (0, FOUND)):
-            require_found(outputs, found)
+            require_found_here(outputs, found)
             require_equal(outputs, one.baseline(halves[which]))
     return 4 * FOUND, ""
+
+
+@experiment("two engines at once on one node, each of which finds what the other has saved")
+def two_engines(one):
+    made = one.node("two").start()
+    return find_each_others(one, made, one.storage(made), require_found)
 
 
 @experiment("twelve prompts with shared prefixes at once, twice")

@@ -8,8 +8,8 @@ import time
 import engines
 import tiny_model
 from experiments import equal, require, require_equal, usual
-from sglang_experiments import (FOUND, FULL, GENERATED, PAGE, PROMPTS, SAVED, experiment, pages_at, play_until_found,
-                                until, wait_until_saved)
+from sglang_experiments import (FOUND, FULL, GENERATED, PAGE, PROMPTS, SAVED, experiment, find_each_others, pages_at,
+                                play_until_found, until, wait_until_saved)
 
 # Tokens that were found by a linker are reported as those of a tier in host memory.
 TIER = "host"
@@ -380,26 +380,7 @@ def linker_eviction(one):
 @experiment("linker: two engines at once on one node, each of which finds what the other has saved")
 def linker_two_engines(one):
     made = one.node("linker-two").start()
-    halves = [usual()[:2], engines.random_prompts(8, 2, 700)]
-
-    def work(this):
-        this.say("ready")
-        first = this.play(this.wait(), GENERATED)
-        this.say("played")
-        return first, this.play(this.wait(), GENERATED)
-
-    runs = [one.start(work, linker(made)) for _ in halves]
-    for prompts, saved in ((halves, 0), (halves[::-1], 2 * SAVED // PROMPTS * 2)):
-        for each in runs:
-            each.hear()
-        wait_until_saved(lambda: pages_at(made), saved)
-        for each, mine in zip(runs, prompts):
-            each.say(mine)
-    for number, run in enumerate(runs):
-        for outputs, which, tokens in zip(run.result(), (number, 1 - number), (0, FOUND)):
-            require_found(outputs, tokens)
-            require_equal(outputs, one.baseline(halves[which]))
-    return 4 * FOUND, ""
+    return find_each_others(one, made, linker(made), require_found)
 
 
 @experiment("linker: requests are cancelled while they wait, load and compute; the others are right")
