@@ -68,15 +68,19 @@ ticket lookup_state::new_lease() {
   return make_ticket(binding_.owner, binding_.ticket_stream, ++last_lease_);
 }
 
+std::uint64_t lookup_state::call_peers(lookup_id id, timestamp now) {
+  peers_[id].asked(now);
+  calls_.emplace(++last_call_, call{id, 0});
+  return last_call_;
+}
+
 void lookup_state::send_requests(lookup_id id, prefix_fetch& x, timestamp now) {
   for (auto& effect : x.take_outbox()) {
     if (auto* match = std::get_if<prefix_fetch::match>(&effect)) {
       calls_.emplace(++last_call_, call{id, match->part});
       outbox_.emplace_back(lookup_match{last_call_, match->shard, std::move(match->request)});
     } else if (auto* wanted_prefix = std::get_if<prefix_fetch::wanted_prefix>(&effect)) {
-      calls_.emplace(++last_call_, call{id, 0});
-      peers_[id].asked(now);
-      outbox_.emplace_back(lookup_prefix_fetch{last_call_, std::move(wanted_prefix->request)});
+      outbox_.emplace_back(lookup_prefix_fetch{call_peers(id, now), std::move(wanted_prefix->request)});
     } else {
       auto& release = std::get<prefix_fetch::release>(effect);
       outbox_.emplace_back(lookup_release{0, release.shard, std::move(release.request)});
@@ -90,16 +94,10 @@ void lookup_state::send_requests(lookup_id id, key_lookup& x, timestamp) {
 
 void lookup_state::send_requests(lookup_id id, peer_lookup& x, timestamp now) {
   auto effects = x.take_outbox();
-  if (effects.search) {
-    calls_.emplace(++last_call_, call{id, 0});
-    peers_[id].asked(now);
-    outbox_.emplace_back(lookup_search{last_call_, std::move(*effects.search)});
-  }
-  if (effects.fetch) {
-    calls_.emplace(++last_call_, call{id, 0});
-    peers_[id].asked(now);
-    outbox_.emplace_back(lookup_fetch{last_call_, std::move(*effects.fetch)});
-  }
+  if (effects.search)
+    outbox_.emplace_back(lookup_search{call_peers(id, now), std::move(*effects.search)});
+  if (effects.fetch)
+    outbox_.emplace_back(lookup_fetch{call_peers(id, now), std::move(*effects.fetch)});
   send(id, std::move(effects.lookup));
 }
 

@@ -136,6 +136,8 @@ private:
   void send_requests(lookup_id id, prefix_fetch& x, timestamp now);
   void send_requests(lookup_id id, key_lookup& x, timestamp now);
   void send_requests(lookup_id id, peer_lookup& x, timestamp now);
+  /// The number of a new call to other nodes, which the lookup waits for from now on.
+  std::uint64_t call_peers(lookup_id id, timestamp now);
   void finish(lookup_id id, result<lookup_result> answer);
   void send(lookup_id id, key_lookup::effects effects);
   void answer(lookup_id id, const prefix_fetch& x);
