@@ -15,9 +15,10 @@
 
 namespace troupe::io {
 
-enum class operation : std::uint8_t { read, write };
+/// `trim` frees the disk space of a range, which then reads as zeroes and keeps its place in the file.
+enum class operation : std::uint8_t { read, write, trim };
 
-/// One transfer between a file and memory.
+/// One transfer between a file and memory. A trim has neither memory nor buffer.
 struct request {
   operation op = operation::read;
   /// The id from `add_file`.

@@ -50,7 +50,13 @@ void engine_resources::remove_buffer(std::uint32_t buffer) {
 }
 
 errc engine_resources::check(const request& what) const noexcept {
-  if (descriptor(what.file) < 0 || what.data == nullptr || what.length == 0)
+  if (descriptor(what.file) < 0 || what.length == 0)
+    return errc::invalid_argument;
+  if (what.file_offset > largest_offset || what.length > largest_offset - what.file_offset)
+    return errc::out_of_range;
+  if (what.op == operation::trim)
+    return errc::ok;
+  if (what.data == nullptr)
     return errc::invalid_argument;
   const auto memory = buffer(what.buffer);
   if (memory.empty())
@@ -59,8 +65,6 @@ errc engine_resources::check(const request& what) const noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const auto data = reinterpret_cast<std::uintptr_t>(what.data);
   if (data < begin || data - begin > memory.size() || what.length > memory.size() - (data - begin))
-    return errc::out_of_range;
-  if (what.file_offset > largest_offset || what.length > largest_offset - what.file_offset)
     return errc::out_of_range;
   return errc::ok;
 }
@@ -83,6 +87,9 @@ progress judge_transfer(const request& what, std::int64_t outcome, std::uint64_t
     fruitless = 0;
     return {.again = done < what.length};
   }
+  // A trim is done at once or not at all, and moves no bytes.
+  if (outcome == 0 && what.op == operation::trim)
+    return {};
   if (outcome == 0)
     return {.status = what.op == operation::read ? errc::slab_damaged : errc::io_error,
             .system_errno = what.op == operation::read ? 0 : EIO};

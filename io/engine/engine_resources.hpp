@@ -4,6 +4,7 @@
 #include "io/engine/engine.hpp"
 
 #include <cstdint>
+#include <fcntl.h>
 #include <memory>
 #include <optional>
 #include <span>
@@ -49,6 +50,9 @@ inline constexpr std::uint64_t largest_transfer = 1ULL << 30U;
 inline bool is_allowed(const std::shared_ptr<const write_gate>& gate, operation op) noexcept {
   return op == operation::read || gate->is_open();
 }
+
+/// How `fallocate` carries out a trim: the file keeps its length.
+inline constexpr int trim_mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 
 /// The verdict on one finished attempt of a transfer; the same rules apply to every engine.
 struct progress {

@@ -255,7 +255,9 @@ void ring::prepare_transfer(const request& what, std::uint64_t done, int descrip
   const bool fixed_file = file_is_registered_[what.file];
   const int file = fixed_file ? static_cast<int>(what.file) : descriptor;
   auto* const entry = next_entry();
-  if (const auto place = place_of(what, done, length)) {
+  if (what.op == operation::trim) {
+    io_uring_prep_fallocate(entry, file, trim_mode, static_cast<off_t>(offset), static_cast<off_t>(what.length - done));
+  } else if (const auto place = place_of(what, done, length)) {
     if (what.op == operation::read)
       io_uring_prep_read_fixed(entry, file, data, bytes, offset, static_cast<int>(*place));
     else

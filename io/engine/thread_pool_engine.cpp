@@ -13,8 +13,10 @@ namespace troupe::io {
 
 std::int64_t thread_pool_engine::system_transfer(operation op, int descriptor, std::byte* data, std::uint64_t length,
                                                  std::uint64_t offset) {
-  const auto bytes = std::min(length, largest_transfer);
   const auto at = static_cast<off_t>(offset);
+  if (op == operation::trim)
+    return ::fallocate(descriptor, trim_mode, at, static_cast<off_t>(length)) == 0 ? 0 : -errno;
+  const auto bytes = std::min(length, largest_transfer);
   const auto moved =
       op == operation::read ? ::pread(descriptor, data, bytes, at) : ::pwrite(descriptor, data, bytes, at);
   return moved >= 0 ? moved : -errno;

@@ -11,10 +11,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace troupe::io {
 
-/// One transfer between a slot and memory.
+/// One transfer between a slot and memory, or a trim of a part of a slot.
 struct page_request {
   operation op = operation::read;
   /// The slot. Its generation tells one content from the next, for stores that keep copies or check it; a file needs
@@ -29,6 +30,8 @@ struct page_request {
   std::uint64_t tag = 0;
   /// `timestamp::max()` means none.
   timestamp deadline = timestamp::max();
+  /// Where the bytes begin in the slot; not 0 only for trims.
+  std::uint64_t from = 0;
 };
 
 /// The properties and abilities of a store.
@@ -58,8 +61,19 @@ public:
   virtual std::uint64_t slots() const noexcept = 0;
   virtual std::uint64_t slot_bytes() const noexcept = 0;
 
-  /// Makes `slots` usable. Error: `no_space` (the disk is full, and nothing has changed).
+  /// Makes `slots` usable, with disk space for whole pages. Error: `no_space` (the disk is full, and nothing has
+  /// changed).
   virtual result<void> grow(std::uint64_t slots) = 0;
+
+  /// For how many whole pages there is disk space: as many as there are slots, except in a sparse store, whose slots
+  /// have less where their pages are encoded. May be called by any thread.
+  virtual std::uint64_t granted() const noexcept { return slots(); }
+  virtual bool is_sparse() const noexcept { return false; }
+  /// Makes `slots` usable without more disk space. Only for a sparse store.
+  virtual result<void> extend(std::uint64_t slots) {
+    return fail(errc::unsupported,
+                "a store with whole slots cannot have " + std::to_string(slots) + " of them without disk space");
+  }
 };
 
 /// Storage for the pages of one rank of one namespace, read and written by slot. `io_worker_state` decides beforehand
@@ -92,6 +106,10 @@ public:
 
   /// Null where all slots are usable.
   virtual std::shared_ptr<store_growth> growth() const { return nullptr; }
+
+  /// The bytes that each usable slot of a sparse store occupies on the disk; empty where that is unknown. May wait for
+  /// the disk.
+  virtual std::vector<std::uint64_t> occupied() const { return {}; }
 
   /// A description of the transfers for logs.
   virtual std::string describe() const = 0;

@@ -5,6 +5,7 @@
 #include "base/size_text.hpp"
 #include "io/page.hpp"
 #include "io/slab/disk_shortage.hpp"
+#include "io/slab/occupied_slots.hpp"
 #include "io/slab/slab_growth.hpp"
 #include "io/slab/slab_trailer.hpp"
 
@@ -167,12 +168,13 @@ result<void> check_gate(const write_gate& gate, const slab_spec& spec) {
   return gate.check("make " + quoted(spec.path));
 }
 
-result<void> fill_new_file(int descriptor, const slab_spec& spec, const write_gate& gate) {
+result<void> fill_new_file(int descriptor, slab_spec& spec, const write_gate& gate) {
   if (auto may = check_gate(gate, spec); !may)
     return may;
   // A crashed creator left this: it was never published, so it has no owner.
   if (::ftruncate(descriptor, 0) != 0)
     return tl::unexpected(system_error(errno, "cannot truncate the unfinished " + quoted(spec.path)));
+  spec.sparse = spec.sparse && spec.grows && !spec.length_only && can_be_sparse(descriptor);
   auto allocated = spec.grows ? slab_growth::begin(descriptor, spec) : allocate(descriptor, spec);
   if (!allocated)
     return allocated;
@@ -265,6 +267,7 @@ result<void> judge(int descriptor, slab_spec& spec) {
         return not_the_same(spec, *found);
       spec.incarnation = found->incarnation;
       spec.slots = found->slots;
+      spec.sparse = found->sparse;
       return {};
     }
   }

@@ -28,6 +28,10 @@ struct slab_spec {
   /// True: the file grows, with disk space for some of its slots, see `slab_growth`. False: it has space for all from
   /// the start.
   bool grows = false;
+  /// A growing file whose slots may have less disk space than `slot_bytes`, so that it can have more slots than whole
+  /// pages. A new file is one if this is set and its file system can free parts of files and tell which are; an
+  /// existing one stays what it is. Not compared.
+  bool sparse = false;
   /// For a new growing file: the number of slots that get disk space at once. Not compared.
   std::uint64_t first_slots = 0;
   /// For a growing file: the free disk space in bytes below which it does not grow. Not compared.

@@ -26,7 +26,9 @@ struct record_layout {
   std::uint64_t magic;
   std::uint64_t slots;
   std::uint64_t incarnation;
-  std::array<std::byte, slab_trailer_bytes - 32> unused;
+  /// 0 in files that are not sparse.
+  std::uint64_t granted;
+  std::array<std::byte, slab_trailer_bytes - 40> unused;
   std::uint64_t hash;
 };
 
@@ -53,8 +55,9 @@ std::uint64_t offset_of(const slab_spec& spec, std::size_t record) {
   return spec.slots * spec.slot_bytes + record * slab_trailer_bytes;
 }
 
-result<void> write_record(int descriptor, const slab_spec& spec, std::size_t record, std::uint64_t slots) {
-  const auto made = make_growth_record({slots, spec.incarnation});
+result<void> write_record(int descriptor, const slab_spec& spec, std::size_t record, std::uint64_t slots,
+                          std::uint64_t granted) {
+  const auto made = make_growth_record({slots, spec.incarnation, spec.sparse ? granted : 0});
   const aligned_block block;
   if (!block.bytes)
     return fail(errc::no_memory, "the system is out of memory");
@@ -79,9 +82,11 @@ std::optional<growth_record> record_at(int descriptor, const slab_spec& spec, st
   if (got != static_cast<ssize_t>(slab_trailer_bytes))
     return std::nullopt;
   auto found = read_growth_record({static_cast<const std::byte*>(block.bytes.get()), slab_trailer_bytes});
-  if (found && (found->incarnation != spec.incarnation || found->slots > spec.slots))
+  if (!found || found->incarnation != spec.incarnation || found->slots > spec.slots)
     return std::nullopt;
-  return found;
+  if (!spec.sparse)
+    found->granted = found->slots;
+  return found->granted <= found->slots ? found : std::nullopt;
 }
 
 tl::unexpected<error> disk_is_full(const slab_spec& spec, std::uint64_t bytes, int code) {
@@ -130,6 +135,7 @@ growth_record_block make_growth_record(const growth_record& x) {
   out.magic = record_magic;
   out.slots = x.slots;
   out.incarnation = x.incarnation;
+  out.granted = x.granted;
   out.hash = hash_of_record(out);
   return std::bit_cast<growth_record_block>(out);
 }
@@ -141,7 +147,7 @@ std::optional<growth_record> read_growth_record(std::span<const std::byte> block
   std::memcpy(&x, block.data(), sizeof x);
   if (x.magic != record_magic || x.hash != hash_of_record(x))
     return std::nullopt;
-  return growth_record{x.slots, x.incarnation};
+  return growth_record{x.slots, x.incarnation, x.granted};
 }
 
 result<void> slab_growth::begin(int descriptor, const slab_spec& spec) {
@@ -153,7 +159,7 @@ result<void> slab_growth::begin(int descriptor, const slab_spec& spec) {
   if (auto given = give_space(descriptor, spec, 0, spec.first_slots * spec.slot_bytes); !given)
     return given;
   for (const std::size_t record : {0U, 1U})
-    if (auto written = write_record(descriptor, spec, record, spec.first_slots); !written)
+    if (auto written = write_record(descriptor, spec, record, spec.first_slots, spec.first_slots); !written)
       return written;
   return {};
 }
@@ -165,39 +171,60 @@ result<std::shared_ptr<slab_growth>> slab_growth::open(int descriptor, const sla
     return fail(errc::slab_damaged,
                 named(spec.path) + " has no sound record of its size; delete the file to start anew");
   const bool second_counts = !first || (second && second->slots > first->slots);
-  const auto slots = second_counts ? second->slots : first->slots;
+  const auto& found = second_counts ? *second : *first;
   unique_descriptor own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (!own)
     return tl::unexpected(system_error(errno, "cannot set up " + named(spec.path)));
-  take_space_back(descriptor, spec, slots * spec.slot_bytes);
-  return std::shared_ptr<slab_growth>(new slab_growth(std::move(own), spec, slots, second_counts ? 0 : 1));
+  take_space_back(descriptor, spec, found.slots * spec.slot_bytes);
+  return std::shared_ptr<slab_growth>(new slab_growth(std::move(own), spec, found, second_counts ? 0 : 1));
 }
 
-result<void> slab_growth::grow(std::uint64_t slots) {
-  if (slots <= slots_)
-    return {};
+result<void> slab_growth::check_number(std::uint64_t slots) const {
   if (slots > spec_.slots)
     return fail(errc::out_of_range, named(spec_.path) + " has " + std::to_string(spec_.slots) +
                                         " slots at most, and was asked for " + std::to_string(slots));
-  const auto from = slots_ * spec_.slot_bytes;
-  if (auto given = give_space(descriptor_.get(), spec_, from, (slots - slots_) * spec_.slot_bytes); !given) {
-    take_space_back(descriptor_.get(), spec_, from);
-    return given;
-  }
-  auto notified = write_record(descriptor_.get(), spec_, next_, slots);
+  return {};
+}
+
+result<void> slab_growth::record(std::uint64_t slots, std::uint64_t granted) {
+  auto notified = write_record(descriptor_.get(), spec_, next_, slots, granted);
   if (notified && ::fdatasync(descriptor_.get()) != 0)
     notified = tl::unexpected(system_error(errno, "cannot sync " + named(spec_.path)));
   if (!notified) {
     // The record may or may not have reached the disk, and the caller treats the space as free. The old count is
     // recorded again, so that a later run does not find a larger file than permitted. Where the disk fails that as
     // well, both counts are correct: no slot beyond `slots_` was used.
-    static_cast<void>(write_record(descriptor_.get(), spec_, next_, slots_));
-    take_space_back(descriptor_.get(), spec_, from);
+    static_cast<void>(write_record(descriptor_.get(), spec_, next_, slots_, this->granted()));
     return notified;
   }
   slots_ = slots;
+  granted_.store(granted, std::memory_order_relaxed);
   next_ = 1 - next_;
   return {};
+}
+
+result<void> slab_growth::grow(std::uint64_t slots) {
+  if (slots <= slots_)
+    return {};
+  if (auto may = check_number(slots); !may)
+    return may;
+  const auto from = slots_ * spec_.slot_bytes;
+  auto grown = give_space(descriptor_.get(), spec_, from, (slots - slots_) * spec_.slot_bytes);
+  if (grown)
+    grown = record(slots, granted() + (slots - slots_));
+  if (!grown)
+    take_space_back(descriptor_.get(), spec_, from);
+  return grown;
+}
+
+result<void> slab_growth::extend(std::uint64_t slots) {
+  if (!spec_.sparse)
+    return store_growth::extend(slots);
+  if (slots <= slots_)
+    return {};
+  if (auto may = check_number(slots); !may)
+    return may;
+  return record(slots, granted());
 }
 
 } // namespace troupe::io

@@ -7,6 +7,7 @@
 #include "io/slab/slab_file.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +18,10 @@
 /// The growth of a slab file. The file has its whole length from the start, with its trailer at the end, and disk space
 /// for its first slots only. Behind the last slot are two records of 4 KiB, written in turns; of the valid ones, that
 /// with more slots gives their number. docs/page-format.md has the layout.
+///
+/// In a sparse file, slots with encoded pages give the disk space of their ends back, and there are further slots
+/// without disk space of their own. The record says how many slots there are and how many whole pages the file has disk
+/// space for; the pages together never occupy more than that. Who writes pages counts that (`slab_usage`).
 
 namespace troupe::io {
 
@@ -25,6 +30,8 @@ struct growth_record {
   std::uint64_t slots = 0;
   /// The incarnation of the file.
   incarnation_number incarnation = 0;
+  /// In a sparse file, for how many whole pages it has disk space; else as many as `slots`.
+  std::uint64_t granted = 0;
 };
 
 using growth_record_block = std::array<std::byte, slab_trailer_bytes>;
@@ -48,16 +55,24 @@ public:
 
   std::uint64_t slots() const noexcept override { return slots_; }
   std::uint64_t slot_bytes() const noexcept override { return spec_.slot_bytes; }
+  std::uint64_t granted() const noexcept override { return granted_.load(std::memory_order_relaxed); }
+  bool is_sparse() const noexcept override { return spec_.sparse; }
   result<void> grow(std::uint64_t slots) override;
+  result<void> extend(std::uint64_t slots) override;
 
 private:
-  slab_growth(unique_descriptor descriptor, slab_spec spec, std::uint64_t slots, std::size_t next)
-      : descriptor_(std::move(descriptor)), spec_(std::move(spec)), slots_(slots), next_(next) {}
+  slab_growth(unique_descriptor descriptor, slab_spec spec, const growth_record& x, std::size_t next)
+      : descriptor_(std::move(descriptor)), spec_(std::move(spec)), slots_(x.slots), granted_(x.granted), next_(next) {}
+
+  result<void> check_number(std::uint64_t slots) const;
+  /// Records both numbers, on the disk, and then uses them.
+  result<void> record(std::uint64_t slots, std::uint64_t granted);
 
   /// A duplicate that refers to the same open file, so that lock and flags are the slab's.
   unique_descriptor descriptor_;
   slab_spec spec_;
   std::uint64_t slots_ = 0;
+  std::atomic<std::uint64_t> granted_{0};
   /// The index of the record that is written next: not the current one.
   std::size_t next_ = 0;
 };

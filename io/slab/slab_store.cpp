@@ -4,6 +4,7 @@
 #include "io/make_engine.hpp"
 #include "io/page.hpp"
 #include "io/slab/chunk_advice.hpp"
+#include "io/slab/occupied_slots.hpp"
 #include "io/slab/slab_growth.hpp"
 
 #include <chrono>
@@ -63,7 +64,7 @@ void slab_store::submit(std::span<const page_request> requests) {
   requests_.clear();
   for (const auto& x : requests)
     requests_.push_back(
-        {x.op, file_, x.where.slot * traits_.slot_bytes, x.data, x.length, x.buffer, x.tag, x.deadline});
+        {x.op, file_, x.where.slot * traits_.slot_bytes + x.from, x.data, x.length, x.buffer, x.tag, x.deadline});
   engine_->submit(requests_);
 }
 
@@ -75,6 +76,13 @@ result<void> slab_store::health() const {
 
 std::shared_ptr<store_growth> slab_store::growth() const {
   return slab_.growth();
+}
+
+std::vector<std::uint64_t> slab_store::occupied() const {
+  const auto& growth = slab_.growth();
+  if (!growth || !growth->is_sparse())
+    return {};
+  return occupied_slots(slab_.descriptor(), growth->slots(), traits_.slot_bytes).value_or(std::vector<std::uint64_t>());
 }
 
 bool goes_past_the_kernel(engine_kind kind, const std::filesystem::path& file) {

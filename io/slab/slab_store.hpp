@@ -23,6 +23,7 @@ public:
   void stop() override { engine_->stop(); }
   result<void> health() const override;
   std::shared_ptr<store_growth> growth() const override;
+  std::vector<std::uint64_t> occupied() const override;
   std::string describe() const override { return engine_->describe(); }
 
 private:

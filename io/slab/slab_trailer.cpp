@@ -44,6 +44,12 @@ static_assert(offsetof(slab_trailer, name) == 52);
 static_assert(offsetof(slab_trailer, incarnation) == 312);
 static_assert(offsetof(slab_trailer, hash) == 4088);
 
+constexpr std::uint32_t version_of(const slab_spec& spec) noexcept {
+  if (!spec.grows)
+    return version_of_fixed;
+  return spec.sparse ? version_of_sparse : version_of_growing;
+}
+
 std::uint64_t hash_of(const slab_trailer& trailer) {
   return XXH3_64bits(&trailer, offsetof(slab_trailer, hash));
 }
@@ -53,7 +59,7 @@ std::uint64_t hash_of(const slab_trailer& trailer) {
 slab_trailer_block make_slab_trailer(const slab_spec& spec) {
   slab_trailer trailer{};
   trailer.magic = trailer_magic;
-  trailer.version = spec.grows ? version_of_growing : version_of_fixed;
+  trailer.version = version_of(spec);
   trailer.rank = spec.rank;
   trailer.namespace_hi = spec.ns.hi;
   trailer.namespace_lo = spec.ns.lo;
@@ -72,8 +78,7 @@ std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block) {
     return std::nullopt;
   slab_trailer trailer;
   std::memcpy(&trailer, block.data(), sizeof trailer);
-  if (trailer.magic != trailer_magic ||
-      (trailer.version != version_of_fixed && trailer.version != version_of_growing) ||
+  if (trailer.magic != trailer_magic || trailer.version < version_of_fixed || trailer.version > version_of_sparse ||
       trailer.hash != hash_of(trailer) || trailer.name_bytes > trailer.name.size())
     return std::nullopt;
   return slab_spec{.path = {},
@@ -82,7 +87,8 @@ std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block) {
                    .rank = trailer.rank,
                    .slot_bytes = trailer.slot_bytes,
                    .slots = trailer.slots,
-                   .grows = trailer.version == version_of_growing,
+                   .grows = trailer.version != version_of_fixed,
+                   .sparse = trailer.version == version_of_sparse,
                    .incarnation = trailer.incarnation};
 }
 

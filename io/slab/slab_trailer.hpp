@@ -14,10 +14,11 @@
 
 namespace troupe::io {
 
-/// Versions of a slab file: with fixed length, and growing. The latter has its own number so that a node without
-/// support for growth refuses it.
+/// Versions of a slab file: with fixed length, growing, and growing with sparse slots. Each has its own number so that
+/// a node without support for it refuses it.
 inline constexpr std::uint32_t version_of_fixed = 1;
 inline constexpr std::uint32_t version_of_growing = 2;
+inline constexpr std::uint32_t version_of_sparse = 3;
 
 using slab_trailer_block = std::array<std::byte, slab_trailer_bytes>;
 

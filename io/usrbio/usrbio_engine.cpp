@@ -144,6 +144,10 @@ private:
       finish(i, errc::io_error, current_ ? ESTALE : ENOTCONN);
       return true;
     }
+    if (r.what.op == operation::trim) { // the client library has no such call
+      finish(i, errc::io_error, EOPNOTSUPP);
+      return true;
+    }
     const auto& buffer = buffers_[r.what.buffer];
     auto* data = r.what.data + r.done;
     auto length = std::min(r.what.length - r.done, largest_transfer);

@@ -99,7 +99,8 @@ TEST_CASE("stored data: the documented versions equal those that the program pri
   const auto protocol = number("protocol of nodes and clients: ([0-9]+)");
   says("| protocol between node and clients, and between nodes | " + protocol + " (");
   says("| pages in slabs | " + number("page ([0-9]+)") + " (");
-  says("| slab files | " + number("slab file ([0-9]+)") + "; " + number("growing: ([0-9]+)") + " where");
+  says("| slab files | " + number("slab file ([0-9]+)") + "; " + number("growing: ([0-9]+)") +
+       " where the file grows; " + number("sparse: ([0-9]+)") + " where");
   says("| index (`data_dir/index`) | schema " + number("index ([0-9]+)") + " |");
   says("| claims (`data_dir/claims`) | " + number("claim ([0-9]+)") + " |");
   // The first entry is that of this version.

@@ -154,6 +154,8 @@ io::completion fault_engine::carry_out(const held_request& one) {
     const auto judged = io::judge_transfer(part, outcome, done, fruitless);
     if (!judged.again && judged.status != errc::ok)
       return {what.tag, judged.status, judged.system_errno};
+    if (part.op == io::operation::trim)
+      break;
   }
   return {what.tag, how.status, how.system_errno};
 }

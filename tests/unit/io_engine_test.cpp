@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <sys/stat.h>
 #include <thread>
 
 namespace io_engine_test {
@@ -282,6 +283,57 @@ TEST_CASE("engine: invalid requests complete with an error and touch nothing", "
   io->remove_buffer(1'000'000);
   io->submit({&good, 1});
   CHECK(log.wait_for(7)[6].status == errc::invalid_argument);
+}
+
+TEST_CASE("engine: a trim frees the disk space of a range, which reads as zeroes", "[io][engine]") {
+  const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
+  INFO(v);
+  const place scratch(v);
+  const auto opened = scratch.file("file", 8 * block);
+  memory_of memory(v, 8 * block);
+  std::ranges::fill(memory.bytes(), std::byte{0x5a});
+  completion_log log;
+  auto io = scratch.start(log);
+  const auto file = io->add_file(opened.get()).value();
+  const auto buffer = io->add_buffer(memory.bytes()).value();
+  const request whole{
+      .op = operation::write, .file = file, .data = memory.data(), .length = 8 * block, .buffer = buffer, .tag = 1};
+  io->submit({&whole, 1});
+  CHECK(log.wait_for_tag(1).status == errc::ok);
+  // No memory, and no buffer of that number.
+  const request trim{
+      .op = operation::trim, .file = file, .file_offset = 2 * block, .length = 3 * block, .buffer = 77, .tag = 2};
+  io->submit({&trim, 1});
+  const auto trimmed = log.wait_for_tag(2);
+  if (v.on_3fs()) {
+    CHECK(trimmed.status == errc::io_error);
+    CHECK(trimmed.system_errno == EOPNOTSUPP);
+    return;
+  }
+  CHECK(trimmed.status == errc::ok);
+  struct stat status {};
+  REQUIRE(::fstat(opened.get(), &status) == 0);
+  CHECK(status.st_size == static_cast<off_t>(8 * block));
+  CHECK(static_cast<std::uint64_t>(status.st_blocks) * 512 == 5 * block);
+  auto read = whole;
+  read.op = operation::read;
+  read.tag = 3;
+  io->submit({&read, 1});
+  CHECK(log.wait_for_tag(3).status == errc::ok);
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const auto expected = i >= 2 && i < 5 ? std::byte{0} : std::byte{0x5a};
+    CHECK(std::ranges::all_of(memory.bytes().subspan(i * block, block), [&](std::byte x) { return x == expected; }));
+  }
+  auto nothing = trim;
+  nothing.length = 0;
+  nothing.tag = 4;
+  io->submit({&nothing, 1});
+  CHECK(log.wait_for_tag(4).status == errc::invalid_argument);
+  auto beyond = trim;
+  beyond.file_offset = ~std::uint64_t{0} - block;
+  beyond.tag = 5;
+  io->submit({&beyond, 1});
+  CHECK(log.wait_for_tag(5).status == errc::out_of_range);
 }
 
 TEST_CASE("engine: files and buffers are added and removed", "[io][engine]") {

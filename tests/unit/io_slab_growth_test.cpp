@@ -1,4 +1,5 @@
 #include "io/slab/disk_budget.hpp"
+#include "io/slab/occupied_slots.hpp"
 #include "io/slab/slab_growth.hpp"
 #include "io/slab/slab_trailer.hpp"
 #include "tests/catch.hpp"
@@ -6,6 +7,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -312,6 +314,121 @@ TEST_CASE("slab growth: a slab grows in worthwhile steps as far as there is spac
   budget.give_back(60);
   CHECK(budget.used() == 40);
   CHECK(budget.limit() == 100);
+}
+
+namespace {
+
+slab_spec sparse_spec(const fs::path& path, std::uint64_t first = 4) {
+  auto out = growing_spec(path, first);
+  out.sparse = true;
+  return out;
+}
+
+void trim(slab_file& slab, std::uint64_t slot, std::uint64_t from) {
+  REQUIRE(::fallocate(slab.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      static_cast<off_t>(slot * slot_size + from), static_cast<off_t>(slot_size - from)) == 0);
+}
+
+std::vector<std::uint64_t> occupied(slab_file& slab) {
+  const auto found = occupied_slots(slab.descriptor(), slab.growth()->slots(), slot_size);
+  REQUIRE(found);
+  return *found;
+}
+
+} // namespace
+
+TEST_CASE("slab growth: a sparse slab has slots without disk space of their own, also after a reopen",
+          "[io][slab_file]") {
+  scratch_directory scratch;
+  const auto spec = sparse_spec(scratch / "slab");
+  {
+    auto slab = slab_file::open(spec);
+    REQUIRE(slab.has_value());
+    REQUIRE(slab->spec().sparse);
+    auto& growth = *slab->growth();
+    CHECK(growth.is_sparse());
+    CHECK(growth.slots() == 4);
+    CHECK(growth.granted() == 4);
+    CHECK(disk_bytes(spec.path) == 4 * slot_size + tail());
+    for (std::uint64_t slot = 0; slot < 4; ++slot) {
+      write_page(*slab, slot, "page " + std::to_string(slot));
+      trim(*slab, slot, slot_size / 2);
+    }
+    REQUIRE(growth.extend(6).has_value());
+    CHECK(growth.slots() == 6);
+    CHECK(growth.granted() == 4);
+    // The file system may need a block for the list of the parts.
+    CHECK(disk_bytes(spec.path) <= 2 * slot_size + tail() + page_alignment);
+    write_page(*slab, 5, "page 5");
+    // What grows then begins behind them.
+    REQUIRE(growth.grow(8).has_value());
+    CHECK(growth.slots() == 8);
+    CHECK(growth.granted() == 6);
+    CHECK(disk_bytes(spec.path) <= 5 * slot_size + tail() + page_alignment);
+    CHECK(occupied(*slab) == std::vector<std::uint64_t>{slot_size / 2, slot_size / 2, slot_size / 2, slot_size / 2, 0,
+                                                        slot_size, slot_size, slot_size});
+    CHECK_FALSE(growth.extend(spec.slots + 1).has_value());
+    CHECK(growth.extend(3).has_value());
+    CHECK(growth.slots() == 8);
+  }
+  auto slab = slab_file::open(growing_spec(spec.path, 1));
+  REQUIRE(slab.has_value());
+  CHECK(slab->spec().sparse);
+  CHECK(slab->growth()->slots() == 8);
+  CHECK(slab->growth()->granted() == 6);
+  for (std::uint64_t slot : {0, 1, 2, 3, 5})
+    CHECK(page_text(*slab, slot) == "page " + std::to_string(slot));
+}
+
+TEST_CASE("slab growth: a slab that is not sparse stays so, and cannot be extended", "[io][slab_file]") {
+  scratch_directory scratch;
+  const auto path = scratch / "slab";
+  REQUIRE(slab_file::open(growing_spec(path)).has_value());
+  auto slab = slab_file::open(sparse_spec(path));
+  REQUIRE(slab.has_value());
+  CHECK_FALSE(slab->spec().sparse);
+  CHECK_FALSE(slab->growth()->is_sparse());
+  CHECK(slab->growth()->granted() == 4);
+  const auto extended = slab->growth()->extend(6);
+  REQUIRE_FALSE(extended.has_value());
+  CHECK(extended.error().code == errc::unsupported);
+  REQUIRE(slab->growth()->grow(6).has_value());
+  CHECK(slab->growth()->granted() == 6);
+}
+
+TEST_CASE("slab growth: a sparse slab is a growing one where its file system cannot say what files occupy",
+          "[io][slab_file]") {
+  const fs::path memory("/dev/shm");
+  if (!fs::exists(memory))
+    return;
+  scratch_directory scratch(memory);
+  const unique_descriptor probe(::open((scratch / "probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (can_be_sparse(probe.get()))
+    return;
+  auto slab = slab_file::open(sparse_spec(scratch / "slab"));
+  REQUIRE(slab.has_value());
+  CHECK_FALSE(slab->spec().sparse);
+  CHECK(slab->growth()->slots() == 4);
+}
+
+TEST_CASE("slab growth: what the slots of a file with many parts occupy is found", "[io][slab_file]") {
+  scratch_directory scratch;
+  const unique_descriptor file(::open((scratch / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  REQUIRE(can_be_sparse(file.get()));
+  constexpr std::uint64_t count = 1500;
+  REQUIRE(::ftruncate(file.get(), static_cast<off_t>(count * slot_size)) == 0);
+  std::vector<std::uint64_t> expected;
+  const std::vector<std::byte> bytes(slot_size, std::byte{1});
+  for (std::uint64_t slot = 0; slot < count; ++slot) {
+    const auto length = slot % 5 * page_alignment;
+    expected.push_back(length);
+    if (length > 0)
+      REQUIRE(::pwrite(file.get(), bytes.data(), length, static_cast<off_t>(slot * slot_size)) ==
+              static_cast<ssize_t>(length));
+  }
+  CHECK(occupied_slots(file.get(), count, slot_size) == expected);
+  CHECK(occupied_slots(file.get(), 2, slot_size) == std::vector<std::uint64_t>{0, page_alignment});
+  CHECK_FALSE(occupied_slots(-1, 2, slot_size));
 }
 
 } // namespace io_slab_growth_test
