@@ -541,8 +541,8 @@ node_config without_secrets(const node_config& config);
 /// The errors of a config that was created by a program: the same bounds and rules as for a file.
 std::vector<problem> validate(const node_config& config, purpose what_for = purpose::server);
 
-/// Memory of a node for one slot of a slab file: 9 bytes in its allocator, 5 in its io worker.
-inline constexpr std::uint64_t memory_per_slot = 14;
+/// Memory of a node for one slot of a slab file: 9 bytes in its allocator, 6 in its io worker.
+inline constexpr std::uint64_t memory_per_slot = 15;
 
 /// The directory with the slab files of all nodes of the cluster, if the storage is shared.
 std::filesystem::path shared_directory(const node_config& config);

@@ -121,9 +121,11 @@ using client_shard_actor = caf::typed_actor<
     /// From another node.
     caf::replies_to<reuse_request>::with<reuse_reply>, caf::replies_to<describe_pages_request>::with<result_codes>>;
 
-/// Adds slots to a rank in a slab file that grows: this number, if there is disk space for them. Returns the new total.
-using slab_grower_actor =
-    caf::typed_actor<caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t>::with<std::uint32_t>>;
+/// Adds slots to a rank in a slab file that grows: of this number, those that need no more disk space, which is the
+/// second number, or else those for which there is disk space. Returns how many slots there are now, and for how many
+/// whole pages the file has disk space.
+using slab_grower_actor = caf::typed_actor<caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t,
+                                                           std::uint32_t>::with<std::uint32_t, std::uint32_t>>;
 
 /// The allocator of one (namespace, rank).
 using allocator_actor =
@@ -136,7 +138,9 @@ using allocator_actor =
                      caf::replies_to<restore_atom, slot_batch>::with<slot_results>,
                      caf::replies_to<restored_atom>::with<slot_batch>,
                      /// From its io worker, where slots are in memory only: there is room for this number of pages.
-                     caf::replies_to<resize_atom, std::uint32_t>::with<void>>;
+                     caf::replies_to<resize_atom, std::uint32_t>::with<void>,
+                     /// The same for a sparse slab file.
+                     caf::replies_to<grow_atom, std::uint32_t>::with<void>>;
 
 /// The io worker of one rank: its pages in memory and on disk. A request for frames names its owner, and only that
 /// owner can end the pins.
@@ -324,7 +328,8 @@ using namespaces_actor = caf::typed_actor<
 using namespace_manager_actor =
     caf::typed_actor<caf::replies_to<open_namespace_request>::with<served_namespace>,
                      caf::replies_to<close_namespace_request>::with<void>,
-                     caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t>::with<std::uint32_t>,
+                     caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t,
+                                     std::uint32_t>::with<std::uint32_t, std::uint32_t>,
                      /// Removes files of namespaces that are not open.
                      caf::replies_to<restored_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 

@@ -238,6 +238,12 @@ struct io_stats {
   std::uint64_t memory_slots = 0;
   /// Pages that are in memory only and are not written, because the slab has no slot for them; not counted as dirty.
   std::uint64_t memory_pages = 0;
+  /// Of a sparse slab file: the disk space that it may use, the part of it that its slots occupy, and how many pages it
+  /// has, with the bytes that these need. All 0 for others, whose slots all have the size of a whole page.
+  std::uint64_t slab_bytes = 0;
+  std::uint64_t slab_occupied_bytes = 0;
+  std::uint64_t slab_pages = 0;
+  std::uint64_t slab_page_bytes = 0;
   /// Clients that have loaded or saved pages and are attached, in no order. Owner ids are secret, so these are summed
   /// by the node's supervisor and go no further.
   std::vector<owner_pages> owners{};

@@ -105,7 +105,7 @@ TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_
                x.unasked_pages, x.dropped_pages, x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents,
                x.encoded_extents, x.returned_extents, x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes,
                x.loaded_pages, x.saved_pages, x.saved_payload_bytes, x.saved_stored_bytes, x.slab_slots, x.memory_slots,
-               x.memory_pages, x.owners)
+               x.slab_bytes, x.slab_occupied_bytes, x.slab_pages, x.slab_page_bytes, x.memory_pages, x.owners)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
 TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.ns, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)

@@ -26,8 +26,10 @@ rank_capacity capacity_of_rank(const rank_stats& x, std::uint64_t ranks, const r
   // A growing file has a number of slots that it can never fill if the disk space is shared by all such files.
   auto pages = x.io.slab_slots;
   const auto there = x.slots.total - std::min(x.slots.total, x.slots.beyond_slab);
-  if (there < pages)
-    pages = std::max(there, std::min(pages, room.made_slabs_limit / ranks / page));
+  // Slots of a sparse file need what their pages need, and the same is assumed of pages to come.
+  const auto slot = x.io.slab_pages == 0 ? page : std::max<std::uint64_t>(x.io.slab_page_bytes / x.io.slab_pages, 1);
+  if (there < pages || x.io.slab_bytes > 0)
+    pages = std::max(there, std::min(pages, room.made_slabs_limit / ranks / slot));
   const auto more = std::min(x.io.memory_slots, io::pages_beyond_slab(frames, pages));
   return {pages + more, page, more > 0 ? "disk and memory" : "disk"};
 }

@@ -106,11 +106,12 @@ tier_sums sums_of(const node_stats& stats) {
     out.memory_page_bytes += x.io.resident_bytes;
     out.dirty_pages += x.io.dirty_pages;
     out.disk_pages += pages_on_disk(x);
-    out.disk_page_bytes += pages_on_disk(x) * x.io.frame_bytes;
+    const bool sparse = x.io.slab_bytes > 0 && x.io.slab_pages > 0;
+    out.disk_page_bytes += pages_on_disk(x) * (sparse ? x.io.slab_page_bytes / x.io.slab_pages : x.io.frame_bytes);
     const auto slots = x.io.slab_slots == 0 ? 0 : x.slots.total - std::min(x.slots.total, x.slots.beyond_slab);
     out.memory_only_pages += x.io.memory_pages;
     out.disk_slots += slots;
-    out.disk_bytes += slots * x.io.frame_bytes;
+    out.disk_bytes += x.io.slab_bytes > 0 ? x.io.slab_bytes : slots * x.io.frame_bytes;
   }
   return out;
 }

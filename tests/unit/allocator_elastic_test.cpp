@@ -150,11 +150,15 @@ TEST_CASE("allocator elastic: random operations on an elastic allocator keep its
   CAPTURE(seed);
   std::mt19937 random(seed);
   const auto draw = [&](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
-  const bool in_file = GENERATE(false, true);
-  CAPTURE(in_file);
+  enum class kind : std::uint8_t { memory, file, sparse_file };
+  const auto of = GENERATE(kind::memory, kind::file, kind::sparse_file);
+  CAPTURE(static_cast<int>(of));
+  const bool in_file = of != kind::memory;
   allocator_options how{.slots = 60, .low_watermark = 4, .high_watermark = 8, .elastic = true};
   if (in_file)
     how.there = 0;
+  std::uint32_t granted = 0;
+  std::uint32_t within_room = 0;
   allocator_state state(how);
   std::vector<slot_ref> reserved;
   std::vector<slot_ref> live;
@@ -179,6 +183,7 @@ TEST_CASE("allocator elastic: random operations on an elastic allocator keep its
     fencing.insert(fencing.end(), out.fence.begin(), out.fence.end());
     CHECK_FALSE((grow && out.grow > 0));
     grow = grow || out.grow > 0;
+    within_room = out.grow > 0 ? out.grow_within_room : within_room;
     evict += out.evict;
     // The number of free slots exceeds the limit only by slots that were in use when it was lowered.
     REQUIRE(state.stats().free <= limit);
@@ -209,7 +214,14 @@ TEST_CASE("allocator elastic: random operations on an elastic allocator keep its
       }
       break;
     case 5:
-      if (std::exchange(grow, false)) {
+      if (of == kind::sparse_file && std::exchange(grow, false)) {
+        const auto more = within_room > 0 ? within_room : std::min(60U - limit, draw(2) == 0 ? 5U : 0U);
+        limit += more;
+        granted += within_room > 0 ? 0 : more;
+        state.grown(limit, granted);
+      } else if (of == kind::sparse_file) {
+        state.set_room(granted + draw(1 + granted / 3));
+      } else if (std::exchange(grow, false)) {
         limit = std::min(60U, limit + (draw(2) == 0 ? 12U : 0U));
         state.resize(limit);
       } else if (!in_file && limit > 12 && draw(12) == 0) {
@@ -337,6 +349,72 @@ TEST_CASE("allocator elastic: claims on slots that the file does not have are re
   CHECK(state.take_outbox().evict == 1);
   CHECK(state.stats().live == 1);
   check_sum(state);
+}
+
+TEST_CASE("allocator elastic: a sparse file has more slots than whole pages, as far as there is room", "[allocator]") {
+  allocator_state state({.slots = 13, .elastic = true, .there = 4, .granted = 4});
+  CHECK(state.stats().total == 4);
+  state.set_room(6);
+  state.take(1, 5, at(500), at(0));
+  // What needs no disk space comes first.
+  auto out = state.take_outbox();
+  CHECK(out.grow == 1);
+  CHECK(out.grow_within_room == 1);
+  state.grown(5, 4);
+  const auto mine = answer(state);
+  REQUIRE(mine.size() == 5);
+  state.publish(mine);
+  state.take(2, 3, at(500), at(1));
+  out = state.take_outbox();
+  CHECK(out.grow == 3);
+  CHECK(out.grow_within_room == 1);
+  state.grown(6, 4);
+  out = state.take_outbox();
+  CHECK(out.grow == 2);
+  CHECK(out.grow_within_room == 0);
+  // With more disk space there is room for as many more at once, before the io worker has counted it.
+  state.grown(8, 6);
+  CHECK(answer(state).size() == 3);
+  CHECK(state.file_slots() == 8);
+  CHECK(state.granted() == 6);
+  check_sum(state);
+}
+
+TEST_CASE("allocator elastic: where a sparse file has less room, slots are evicted and not granted again",
+          "[allocator]") {
+  allocator_state state({.slots = 8, .elastic = true, .there = 8, .granted = 6});
+  state.take(1, 8, at(500), at(0));
+  const auto mine = answer(state);
+  REQUIRE(mine.size() == 8);
+  state.publish(mine);
+  state.set_room(7);
+  CHECK(state.take_outbox().evict == 1);
+  state.release(std::span(mine).first(1));
+  state.eviction_done(1, true);
+  state.fenced(state.take_outbox().fence);
+  CHECK(state.stats().free == 0);
+  check_sum(state);
+  state.take(2, 1, at(500), at(1));
+  CHECK(state.take_outbox().evict == 1);
+  // It never has room for fewer pages than it has disk space for.
+  state.set_room(1);
+  state.release(std::span(mine).subspan(1, 1));
+  state.eviction_done(1, true);
+  auto out = state.take_outbox();
+  state.fenced(out.fence);
+  CHECK(out.answers.empty());
+  CHECK(out.evict == 1);
+  CHECK(state.take_outbox().answers.empty());
+  state.set_room(7);
+  CHECK(answer(state).size() == 1);
+  check_sum(state);
+}
+
+TEST_CASE("allocator elastic: the free slots of a file can be listed after claims were restored", "[allocator]") {
+  allocator_state state({.slots = 10, .first_generation = 5, .elastic = true, .there = 3, .granted = 2});
+  CHECK(state.restore(slots_t{{1, 7}}) == std::vector{errc::ok});
+  state.restored();
+  CHECK(state.free_slots() == slots_t{{0, 5}, {2, 5}});
 }
 
 } // namespace allocator_elastic_test

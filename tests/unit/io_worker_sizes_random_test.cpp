@@ -15,7 +15,7 @@
 
 /// The rules of the io worker with frames of two sizes, under clients whose pages have an encoding for a time, or have
 /// none, or either, and under runs that end: a page has its bytes from the first to the last one whenever it is read,
-/// wherever it lies and whatever lies beside it.
+/// wherever it lies and whatever lies beside it. In some runs the slab is sparse, and never occupies more than it may.
 
 namespace io_worker_sizes_random_test {
 
@@ -51,6 +51,8 @@ struct lasting_state {
 
   std::vector<std::byte> slab = std::vector<std::byte>(slots * slot_bytes);
   std::vector<slot_page> pages = std::vector<slot_page>(slots);
+  /// What each slot occupies on the disk.
+  std::vector<std::uint64_t> occupied = std::vector<std::uint64_t>(slots);
 };
 
 class world {
@@ -59,7 +61,19 @@ public:
 
   world(std::mt19937& random, lasting_state& lasting, const io_worker_options& rules)
       : random_(random), all_(lasting), memory_only_(rules.memory_only),
-        slab_slots_(static_cast<slot_number>(rules.slab_slots())), state_(rules), arena_(extents * extent_bytes) {}
+        slab_slots_(static_cast<slot_number>(rules.slab_slots())), state_(rules), arena_(extents * extent_bytes),
+        sparse_(rules.sparse), room_(slab_slots_), granted_(slab_slots_ * 4 / 5) {
+    if (!sparse_)
+      return;
+    state_.slab_found(std::span(lasting.occupied).first(slab_slots_), true);
+    state_.slab_granted(granted_);
+    // As the allocator does when it knows the index.
+    std::vector<slot_ref> free;
+    for (slot_number slot = 0; slot < slab_slots_; ++slot)
+      if (all_.pages[slot].is == status::free)
+        free.push_back({slot, all_.pages[slot].where.generation - 1});
+    fencing_[state_.fence(free, now_)] = {};
+  }
 
   void step(kind of) {
     of_ = of;
@@ -93,6 +107,8 @@ public:
       move_bytes();
     }
     state_.empty_some(now_);
+    if (draw(3) == 0)
+      evict_beyond_room();
     flush();
   }
 
@@ -106,6 +122,7 @@ public:
       while (!reads_.empty())
         unpin();
       move_bytes();
+      evict_beyond_room();
       now_ += std::chrono::milliseconds(100);
       state_.tick(now_);
       flush();
@@ -116,6 +133,7 @@ public:
       if (x.is != status::free && !(x.is == status::stored && x.in_slab)) {
         ++x.where.generation;
         x.is = status::free;
+        x.in_slab = false;
       }
   }
 
@@ -126,6 +144,8 @@ public:
   std::uint64_t whole_reads = 0;
   std::uint64_t short_reads = 0;
   std::uint64_t refused = 0;
+  std::uint64_t trims = 0;
+  std::uint64_t most_pages = 0;
   std::uint64_t most_frames = 0;
   std::array<std::uint64_t, 2> most_extents{};
 
@@ -210,7 +230,11 @@ private:
     const auto used = std::ranges::count_if(all_.pages, [](const auto& x) { return x.is != status::free; });
     if (memory_only_ && static_cast<std::uint64_t>(used) + 4 >= state_.frames().lasting() && state_.frames().size() > 0)
       return give_back(draw(slots));
-    const auto which = some(status::free, 4);
+    auto which = some(status::free, 4);
+    if (sparse_ && used_of_slab() + which.size() > room_) {
+      give_back(draw(slab_slots_));
+      std::erase_if(which, [&](slot_number slot) { return slot < slab_slots_; });
+    }
     std::vector<std::uint8_t> sizes;
     for (const auto slot : which) {
       all_.pages[slot].is = status::reserved;
@@ -221,6 +245,44 @@ private:
     ask(1 + draw(owners), false, which, draw(8) == 0 ? std::vector<std::uint8_t>{} : sizes);
   }
   void fetch() { ask(1 + draw(owners), true, some(status::stored, 4), {}); }
+
+  std::uint64_t used_of_slab() const {
+    const auto of_slab = std::span(all_.pages).first(slab_slots_);
+    return static_cast<std::uint64_t>(
+        std::ranges::count_if(of_slab, [](const auto& x) { return x.is != status::free; }));
+  }
+  /// As the shards do for the allocator.
+  void evict_beyond_room() {
+    if (!sparse_ || used_of_slab() <= room_)
+      return;
+    auto stored = some(status::stored, slots);
+    std::erase_if(stored, [&](slot_number slot) { return slot >= slab_slots_; });
+    if (!stored.empty())
+      give_back(stored.front());
+  }
+  void note_request(const io::page_request& x) {
+    if (!sparse_ || x.op == io::operation::read)
+      return;
+    // Nothing is written to a slot that is being trimmed.
+    for (const auto& other : requests_)
+      if (other.where.slot == x.where.slot && other.op != io::operation::read)
+        REQUIRE((x.op != io::operation::trim && other.op != io::operation::trim));
+    if (x.op == io::operation::write)
+      all_.occupied[x.where.slot] = std::max(all_.occupied[x.where.slot], x.length);
+    std::uint64_t sum = 0;
+    for (const auto bytes : all_.occupied)
+      sum += bytes;
+    REQUIRE(sum <= granted_ * slot_bytes);
+  }
+  void trim(const io::page_request& x) {
+    const auto& is = all_.pages[x.where.slot];
+    if (is.in_slab && is.is != status::free)
+      REQUIRE((is.fits && x.from >= io::encoded_slot_bytes(payload_bytes)));
+    REQUIRE(x.from + x.length == slot_bytes);
+    std::ranges::fill(std::span(all_.slab).subspan(x.where.slot * slot_bytes + x.from, x.length), std::byte{0});
+    all_.occupied[x.where.slot] = std::min(all_.occupied[x.where.slot], x.from);
+    ++trims;
+  }
 
   pinned take_any(std::vector<pinned>& from) {
     std::swap(from[draw(static_cast<std::uint32_t>(from.size()))], from.back());
@@ -293,6 +355,12 @@ private:
       return;
     const auto x = requests_.back();
     requests_.pop_back();
+    if (x.op == io::operation::trim) {
+      const bool fails = draw(10) == 0;
+      if (!fails)
+        trim(x);
+      return state_.complete(std::array{io::completion{x.tag, fails ? errc::io_error : errc::ok, 0}}, now_);
+    }
     const auto place = std::span(all_.slab).subspan(x.where.slot * slot_bytes, x.length);
     auto& is = all_.pages[x.where.slot];
     if (x.op == io::operation::write) {
@@ -318,8 +386,13 @@ private:
     for (const auto& page : state_.take_dropped())
       if (all_.pages[page.where.slot].where == page.where)
         give_back(page.where.slot);
-    for (auto& x : state_.take_requests())
+    for (auto& x : state_.take_requests()) {
+      note_request(x);
       requests_.push_back(x);
+    }
+    if (const auto room = state_.take_changed_room())
+      room_ = *room;
+    most_pages = std::max(most_pages, used_of_slab());
     for (auto& x : state_.take_checks())
       checks_.push_back(x);
     for (auto& x : state_.take_frames())
@@ -330,6 +403,7 @@ private:
       for (const auto slot : std::exchange(fencing_[id], {})) {
         ++all_.pages[slot].where.generation;
         all_.pages[slot].is = status::free;
+        all_.pages[slot].in_slab = false; // a write may have ended after the fence was requested
       }
     std::erase_if(fencing_, [](const auto& x) { return x.second.empty(); });
     if (const auto ended = state_.take_emptying_end(); ended && ended->code == errc::ok) {
@@ -396,6 +470,9 @@ private:
   timestamp now_{std::chrono::hours(1)};
   std::vector<std::byte> arena_;
   std::vector<std::uint32_t> arena_free_{4, 3, 2, 1, 0};
+  bool sparse_;
+  std::uint64_t room_;
+  std::uint64_t granted_;
   std::map<io_worker_state::request_id, pinned> asked_;
   std::map<io_worker_state::request_id, pinned> filling_;
   std::vector<pinned> fills_;
@@ -420,6 +497,7 @@ io_worker_options rules_of(std::uint32_t seed) {
   out.write_eagerly = seed % 3 != 0;
   out.second_hit = seed % 7 == 2 && !out.memory_only;
   out.memory_slots = seed % 4 == 3 && !out.memory_only ? 12 : 0;
+  out.sparse = seed % 2 == 0 && !out.memory_only;
   return out;
 }
 
@@ -448,6 +526,10 @@ TEST_CASE("io worker: pages of two sizes are whole wherever they lie, and the si
     short_reads += x->short_reads;
     whole_reads += x->whole_reads;
     placed_again += x->placed_again;
+    if (rules.sparse) {
+      CHECK(x->trims > 20);
+      CHECK(x->most_pages > rules.slab_slots() * 4 / 5);
+    }
     for (std::size_t size = 0; size < most_extents.size(); ++size)
       most_extents[size] = std::max(most_extents[size], x->most_extents[size]);
   }

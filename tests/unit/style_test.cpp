@@ -30,7 +30,7 @@ const std::map<std::string, std::size_t> larger_ones{
     {"actors/client/link/link_state.hpp: link_state", 26},
     {"actors/lmcache/lmcache_server.hpp: lmcache_server", 26},
     {"actors/node/io_worker/io_worker.cpp: io_worker::make_behavior", 109},
-    {"actors/node/io_worker/io_worker_state.hpp: io_worker_state", 29},
+    {"actors/node/io_worker/io_worker_state.hpp: io_worker_state", 28},
     {"actors/node/registry/key_space.hpp: key_space", 26},
     {"actors/node/registry/registry.cpp: registry::make_behavior", 135},
 };

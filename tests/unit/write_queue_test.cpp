@@ -25,6 +25,25 @@ TEST_CASE("write queue: pages are taken once, in the order in which they were ad
   CHECK(queue.empty());
 }
 
+TEST_CASE("write queue: held pages are the first ones when they are released, in their order", "[write_queue]") {
+  write_queue queue(1s, 60s);
+  for (const std::uint32_t frame : {1U, 2U, 3U})
+    queue.add({frame, 1});
+  queue.hold();
+  queue.hold();
+  CHECK(queue.front() == write_queue::entry{3, 1});
+  CHECK(queue.take() == write_queue::entry{3, 1});
+  CHECK_FALSE(queue.any_due());
+  CHECK_FALSE(queue.empty());
+  queue.add({4, 1});
+  queue.release();
+  queue.release();
+  CHECK(queue.take() == write_queue::entry{1, 1});
+  queue.hold();
+  CHECK(queue.take_all() == entries{{2, 1}, {4, 1}});
+  CHECK(queue.empty());
+}
+
 TEST_CASE("write queue: a failed page is due again after the delay, behind those that are due", "[write_queue]") {
   write_queue queue(1s, 60s);
   queue.add_failed({1, 1}, t0);

@@ -60,6 +60,7 @@ allocator::behavior_type allocator::make_behavior() {
       [this](restore_atom, const slot_batch& x) { return change(x, [&] { return state_.restore(x.slots.items); }); },
       [this](restored_atom) {
         slot_batch lost{state_.restored()};
+        vacate_free();
         flush();
         return lost;
       },
@@ -71,6 +72,11 @@ allocator::behavior_type allocator::make_behavior() {
           state_.set_frames(slots);
         else
           state_.set_limit(slots);
+        flush();
+        return caf::unit;
+      },
+      [this](grow_atom, std::uint32_t room) -> caf::result<void> {
+        state_.set_room(room);
         flush();
         return caf::unit;
       },
@@ -112,36 +118,45 @@ void allocator::flush() {
   if (out.evict > 0)
     evict(out.evict);
   if (out.grow > 0)
-    grow(out.grow);
+    grow(out.grow, out.grow_within_room);
   if (out.grow_frames > 0)
     grow_frames(out.grow_frames);
 }
 
-void allocator::grow(std::uint32_t slots) {
-  if (grower_)
-    take_growth(request(grower_, caf::infinite, grow_atom_v, ns_, rank_, slots), growth_of::slots);
-  else
-    take_growth(request(worker_, caf::infinite, grow_atom_v, slots), growth_of::slots);
+void allocator::grow(std::uint32_t slots, std::uint32_t within_room) {
+  const auto no_more = [this](const caf::error& e) {
+    log::get("allocator")->error("no more slots: rank {} ({})", rank_, to_string(from_caf(e)));
+  };
+  if (grower_) {
+    const auto grown = [this](std::uint32_t now_there, std::uint32_t granted) {
+      state_.grown(now_there, granted);
+      flush();
+    };
+    request(grower_, caf::infinite, grow_atom_v, ns_, rank_, slots, within_room)
+        .then(grown, [this, no_more, grown](const caf::error& e) {
+          no_more(e);
+          grown(state_.file_slots(), state_.granted());
+        });
+    return;
+  }
+  const auto grown = [this](std::uint32_t now_there) {
+    state_.resize(now_there);
+    flush();
+  };
+  request(worker_, caf::infinite, grow_atom_v, slots).then(grown, [this, no_more, grown](const caf::error& e) {
+    no_more(e);
+    grown(state_.slab_slots());
+  });
 }
 
 void allocator::grow_frames(std::uint32_t frames) {
-  take_growth(request(worker_, caf::infinite, grow_atom_v, frames), growth_of::frames);
-}
-
-template <class Asked>
-void allocator::take_growth(Asked asked, growth_of what) {
-  const bool of_frames = what == growth_of::frames;
-  const auto grown = [this, of_frames](std::uint32_t now_there) {
-    if (of_frames)
-      state_.frames_grown(now_there);
-    else
-      state_.resize(now_there);
+  const auto grown = [this](std::uint32_t now_there) {
+    state_.frames_grown(now_there);
     flush();
   };
-  asked.then(grown, [this, of_frames, grown](const caf::error& e) {
-    log::get("allocator")
-        ->error("no more {}: rank {} ({})", of_frames ? "memory" : "slots", rank_, to_string(from_caf(e)));
-    grown(of_frames ? state_.frames() : state_.slab_slots());
+  request(worker_, caf::infinite, grow_atom_v, frames).then(grown, [this, grown](const caf::error& e) {
+    log::get("allocator")->error("no more memory: rank {} ({})", rank_, to_string(from_caf(e)));
+    grown(state_.frames());
   });
 }
 
@@ -157,6 +172,17 @@ void allocator::fence(std::vector<slot_ref> slots) {
             log::get("allocator")
                 ->error("fence failed: rank {} ({}); its slots stay in quarantine", rank_, to_string(from_caf(e)));
           });
+}
+
+// The io worker counts what a sparse slab holds, and cannot know which of the pages that it found are of no use.
+void allocator::vacate_free() {
+  if (!grower_ || !worker_)
+    return;
+  request(worker_, caf::infinite, fence_atom_v, slot_batch{state_.free_slots()})
+      .then([] {},
+            [](const caf::error& e) {
+              log::get("allocator")->error("free slots count as used: {}", to_string(from_caf(e)));
+            });
 }
 
 void allocator::fenced(const std::vector<slot_ref>& slots) {

@@ -30,14 +30,13 @@ private:
   void evict(std::uint32_t wanted);
   void fence(std::vector<slot_ref> slots);
   /// Requests growth: from the io worker, where slots depend on memory only, or from the actor that grows their file.
-  void grow(std::uint32_t slots);
+  /// `within_room`: how many of them need no more disk space.
+  void grow(std::uint32_t slots, std::uint32_t within_room);
   /// Requests more memory from the io worker, for memory slots.
   void grow_frames(std::uint32_t frames);
-  enum class growth_of : std::uint8_t { slots, frames };
-  /// Passes the answer on. After an error there is as much as before.
-  template <class Asked>
-  void take_growth(Asked asked, growth_of what);
   void fenced(const std::vector<slot_ref>& slots);
+  /// Tells the io worker which slots are free after a restart.
+  void vacate_free();
   /// Applies a change of slots that a shard reports.
   template <class Call>
   caf::result<slot_results> change(const slot_batch& batch, Call call);

@@ -44,6 +44,8 @@ allocator_state::allocator_state(const allocator_options& options)
   slab_.there = std::min(options_.there.value_or(options_.slots), options_.slots);
   slab_.count(slot_state::free) = slab_.there;
   slab_.limit = options_.elastic && !options_.there ? 0 : slab_.there;
+  room_ = slab_.there;
+  granted_ = options_.granted > 0 ? std::min(options_.granted, slab_.there) : slab_.there;
   if (slab_.there == 0)
     return;
   slab_.first_free = options_.first_slot < slab_.there ? options_.first_slot : 0;
@@ -106,6 +108,15 @@ std::vector<slot_ref> allocator_state::restored() {
   }
   in_service_ = true;
   return std::exchange(lost_claims_, {});
+}
+
+std::vector<slot_ref> allocator_state::free_slots() const {
+  std::vector<slot_ref> out;
+  out.reserve(slab_.count(slot_state::free));
+  for (slot_number slot = 0; slot < slab_.there; ++slot)
+    if (states_[slot] == slot_state::free)
+      out.push_back({slot, generation_of(slot)});
+  return out;
 }
 
 slot_number allocator_state::next_free(slot_number slot) const noexcept {
@@ -239,7 +250,9 @@ void allocator_state::ask_for_growth(std::uint64_t wanted) {
     return;
   slab_growth_.asked = true;
   slab_growth_.asked_at = now_;
-  outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - slab_.limit));
+  const auto there = options_.there ? slab_.there : slab_.limit;
+  outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - there));
+  outbox_.grow_within_room = options_.there && room_ > slab_.there ? std::min(outbox_.grow, room_ - slab_.there) : 0;
 }
 
 bool allocator_state::awaits_growth() const noexcept {
@@ -254,7 +267,8 @@ void allocator_state::eviction_done(std::uint64_t freed, bool more) {
 }
 
 bool allocator_state::may_grow() const noexcept {
-  return options_.elastic && slab_growth_.may_ask(now_) && slab_.limit < options_.slots;
+  const auto there = options_.there ? slab_.there : slab_.limit;
+  return options_.elastic && slab_growth_.may_ask(now_) && there < options_.slots;
 }
 
 bool allocator_state::may_grow_frames(std::uint64_t wanted) const noexcept {
@@ -270,17 +284,33 @@ std::uint64_t allocator_state::memory_slots_with(std::uint64_t frames) const noe
 }
 
 void allocator_state::resize(std::uint32_t slots) {
+  if (options_.there)
+    return grown(slots, slots);
   slab_growth_.answered(slots > slab_.limit, now_, options_.growth_retry);
   set_limit(slots);
 }
 
+void allocator_state::grown(std::uint32_t slots, std::uint32_t granted) {
+  slab_growth_.answered(slots > slab_.there || granted > granted_, now_, options_.growth_retry);
+  while (slab_.there < std::min(slots, options_.slots))
+    push_free(slab_.there++);
+  // There is room for as many more, at least: the io worker has not counted it yet.
+  room_ += std::max(granted, granted_) - granted_;
+  granted_ = std::max(granted, granted_);
+  limit_file();
+}
+
+void allocator_state::set_room(std::uint32_t pages) {
+  room_ = pages;
+  limit_file();
+}
+
+void allocator_state::limit_file() {
+  set_limit(std::min(slab_.there, std::max(granted_, room_)));
+}
+
 void allocator_state::set_limit(std::uint32_t slots) {
   slab_.limit = std::min(slots, options_.slots);
-  if (options_.there) {
-    while (slab_.there < slab_.limit)
-      push_free(slab_.there++);
-    slab_.limit = slab_.there;
-  }
   // An earlier failure to evict may not hold any more.
   exhausted_ = exhausted_ && slab_.in_use() <= slab_.limit;
   settle();

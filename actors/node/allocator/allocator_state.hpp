@@ -51,6 +51,9 @@ struct allocator_options {
   /// For an elastic allocator whose slots are places in a file that grows and never shrinks: how many slots exist at
   /// first.
   std::optional<std::uint32_t> there{};
+  /// For a file that grows: for how many whole pages it has disk space at first; 0: for all slots that exist. Slots of
+  /// a sparse file may be more: then they are used as far as `set_room` allows.
+  std::uint32_t granted = 0;
   /// How long to wait before growth is requested again after a request that brought nothing.
   duration growth_retry = std::chrono::seconds(1);
   /// For a file that grows: how long to wait for growth before slots are evicted meanwhile. The actor that grows files
@@ -82,6 +85,8 @@ struct allocator_outbox {
   /// For an elastic allocator, if not 0: this many more slots are requested. `resize` is then called once, before
   /// anything is evicted.
   std::uint32_t grow = 0;
+  /// How many of these need no more disk space.
+  std::uint32_t grow_within_room = 0;
   /// With memory slots, if not 0: this many more frames are requested from the io worker. `frames_grown` is then called
   /// once, before anything is evicted.
   std::uint32_t grow_frames = 0;
@@ -125,6 +130,9 @@ public:
   /// one came; their pages must be dropped. Requests no eviction before the first request for slots.
   std::vector<slot_ref> restored();
 
+  /// The slots of the slab that are free, with the generation that each had last.
+  std::vector<slot_ref> free_slots() const;
+
   /// Requests `count` slots; the answer comes through the outbox, exactly once. It comes at once if there are enough
   /// and no other request waits. Otherwise the request waits its turn until its deadline, or until neither eviction nor
   /// quarantine can free more in time. It never waits for more slots than exist.
@@ -146,8 +154,13 @@ public:
   /// Elastic: sets how many slots may be in use. If more are in use, shards are asked to evict the rest. It is the
   /// answer to the outbox's `grow`. The number of slots of a file does not shrink.
   void resize(std::uint32_t slots);
+  /// The same, for a file that grows: how many slots it has, and for how many whole pages it has disk space.
+  void grown(std::uint32_t slots, std::uint32_t granted);
   /// As `resize`, at any other time, when memory for pages was taken away or added.
   void set_limit(std::uint32_t slots);
+  /// For a sparse file: for how many pages there is room, those that are there included. If more slots are in use,
+  /// shards are asked to evict the rest.
+  void set_room(std::uint32_t pages);
   /// With memory slots: how many frames the rank has, of which those that `io::pages_beyond_slab` says may be used for
   /// memory slots.
   void set_frames(std::uint32_t frames);
@@ -168,6 +181,9 @@ public:
   std::uint32_t frames() const noexcept { return frames_; }
   /// How many slots of the slab may be in use.
   std::uint32_t slab_slots() const noexcept { return static_cast<std::uint32_t>(slab_.limit); }
+  /// For a file that grows: how many slots it has, and for how many whole pages it has disk space.
+  std::uint32_t file_slots() const noexcept { return slab_.there; }
+  std::uint32_t granted() const noexcept { return granted_; }
   bool has_memory_slots() const noexcept { return options_.memory_slots > 0; }
   std::size_t parked() const noexcept { return parked_.size(); }
   allocator_stats stats() const noexcept;
@@ -295,6 +311,8 @@ private:
   /// Requests more slots of the slab, or else more memory, if `wanted` are missing.
   void ask_for_growth(std::uint64_t wanted);
   bool may_grow() const noexcept;
+  /// Sets the limit of a file that grows.
+  void limit_file();
   bool may_grow_frames(std::uint64_t wanted) const noexcept;
   /// How many memory slots may be in use with so many frames.
   std::uint64_t memory_slots_with(std::uint64_t frames) const noexcept;
@@ -306,6 +324,10 @@ private:
   slot_kind memory_;
   growth slab_growth_;
   growth frame_growth_;
+  /// For a file that grows: for how many whole pages it has disk space, and how many pages there is room for. Its slots
+  /// may be in use as far as the larger of the two allows.
+  std::uint32_t granted_ = 0;
+  std::uint32_t room_ = 0;
   std::uint32_t frames_ = 0;
   /// The latest time that a call has passed.
   timestamp now_ = timestamp::min();

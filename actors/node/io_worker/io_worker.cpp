@@ -40,7 +40,13 @@ constexpr duration emptying_pause = std::chrono::microseconds(10);
 io_worker::io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts> parts)
     : io_worker_actor::base(config), parts_(std::move(parts)), state_(parts_->options),
       memory_({parts_->name.ns, parts_->name.rank, parts_->numa_node, parts_->broker != nullptr}, state_,
-              parts_->extents.get(), parts_->store.get()) {}
+              parts_->extents.get(), parts_->store.get()),
+      growth_(parts_->options.sparse ? parts_->store->growth() : nullptr) {
+  if (!growth_)
+    return;
+  state_.slab_found(parts_->store->occupied(), parts_->has_pages);
+  state_.slab_granted(growth_->granted());
+}
 
 timestamp io_worker::now() const {
   return clock().now();
@@ -167,7 +173,7 @@ io_worker::behavior_type io_worker::make_behavior() {
 }
 
 void io_worker::know_allocator(const registry_peers& peers) {
-  if (!parts_->options.memory_only && parts_->options.memory_slots == 0)
+  if (!parts_->options.memory_only && parts_->options.memory_slots == 0 && !growth_)
     return;
   for (std::size_t i = 0; i < peers.allocators.size(); ++i)
     if (i < peers.namespaces.size() && peers.namespaces[i] == parts_->name.ns && i < peers.ranks.size() &&
@@ -194,6 +200,8 @@ void io_worker::schedule_tick() {
 // first, since requests may have waited only for that. Then come I/O requests, so that the kernel works during the
 // rest. But the frame of a dropped page is not reused before the shards that list the page have been notified.
 void io_worker::flush() {
+  if (growth_)
+    state_.slab_granted(growth_->granted());
   request_extents();
   // Shards are notified of lost pages before their frames are reused.
   report_damage();
@@ -246,7 +254,10 @@ void io_worker::give_back() {
 void io_worker::notify_allocator() {
   if (!allocator_)
     return;
-  if (const auto frames = memory_.take_changed_frames())
+  if (const auto room = state_.take_changed_room())
+    request(allocator_, caf::infinite, grow_atom_v, *room).then([] {}, [](const caf::error&) {});
+  const auto frames = memory_.take_changed_frames();
+  if (frames && (parts_->options.memory_only || parts_->options.memory_slots > 0))
     request(allocator_, caf::infinite, resize_atom_v, *frames).then([] {}, [](const caf::error&) {});
 }
 
@@ -411,6 +422,7 @@ void io_worker::on_exit() {
   growers_.clear();
   giving_.reset();
   allocator_ = nullptr;
+  growth_.reset();
   if (checker_)
     send_exit(checker_, caf::exit_reason::user_shutdown);
   if (scrub_checker_)

@@ -23,6 +23,8 @@ struct io_worker_parts {
   std::uint64_t page_bytes = 0;
   /// The page store, which sends its completions to `target`. Null where pages live in memory only.
   std::unique_ptr<io::page_store> store;
+  /// Whether its slots may have pages of an earlier run.
+  bool has_pages = true;
   /// Assigns the memory for pages; outlives the worker.
   std::shared_ptr<io::extent_source> extents;
   /// The preferred NUMA node of that memory.
@@ -69,7 +71,8 @@ private:
   void give_back();
   /// Finds the allocator of this rank, which is notified of the number of frames where slots depend on memory.
   void know_allocator(const registry_peers& peers);
-  /// Reports the number of slots to the allocator, where it equals the number of frames.
+  /// Reports the number of slots to the allocator, where it equals the number of frames; and for how many pages a
+  /// sparse slab has room.
   void notify_allocator();
   /// Sends the broker what has changed in what this rank has and wants.
   void send_reports();
@@ -108,7 +111,9 @@ private:
   std::deque<caf::response_promise> growers_;
   /// The pending request to return an extent.
   std::optional<caf::response_promise> giving_;
-  /// The allocator, for a rank in memory only.
+  /// The disk space of a sparse slab; else null.
+  std::shared_ptr<io::store_growth> growth_;
+  /// The allocator, where it is notified.
   allocator_actor allocator_;
   latency_collector samples_;
   timestamp next_look_at_slab_ = timestamp::min();

@@ -67,7 +67,7 @@ bool io_worker_state::make_room(frame_number f) {
   if (frames_.held_back(f))
     return false;
   // The page can never be written.
-  damaged_out_.push_back({frames_.page(f), errc::slab_damaged, page_tier::memory});
+  out_.damaged.push_back({frames_.page(f), errc::slab_damaged, page_tier::memory});
   drop_frame(f);
   return true;
 }

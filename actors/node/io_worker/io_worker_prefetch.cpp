@@ -133,7 +133,7 @@ void io_worker_state::note_vacated() {
 void io_worker_state::note_dropped(const page_ref& page) {
   ++stats_.dropped_pages;
   unwritten_[page.where.slot] = page.where.generation;
-  dropped_out_.push_back(page);
+  out_.dropped.push_back(page);
 }
 
 bool io_worker_state::was_dropped(const slot_ref& where) const noexcept {

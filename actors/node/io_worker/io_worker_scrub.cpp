@@ -53,7 +53,7 @@ void io_worker_state::scrub_verdict(errc verdict, timestamp now) {
                      verdict == errc::slab_damaged;
     if (bad) {
       ++stats_.scrub_unsound_pages;
-      damaged_out_.push_back({scrub_slot_.page(), verdict, page_tier::disk});
+      out_.damaged.push_back({scrub_slot_.page(), verdict, page_tier::disk});
     }
   }
   scrub_.ended(now);

@@ -39,16 +39,43 @@ bool io_worker_state::may_write_behind() const noexcept {
 }
 
 void io_worker_state::write_behind() {
+  if (usage_.take_change())
+    to_write_.release();
   while (may_write_behind()) {
-    const auto x = to_write_.take();
+    const auto x = to_write_.front();
     // The page may have been dropped, and the frame reused.
-    if (frames_.turn(x.frame) == x.turn && frames_.state(x.frame) == frame_state::dirty)
+    const bool is_void = frames_.turn(x.frame) != x.turn || frames_.state(x.frame) != frame_state::dirty;
+    // A page for which there is no disk space yet is held, and not those behind it, whose slots may give some back.
+    if (!is_void && !usage_.begin_write(frames_.page(x.frame).where.slot)) {
+      to_write_.hold();
+      continue;
+    }
+    to_write_.take();
+    if (!is_void)
       start_check(x.frame);
   }
+  trim_slots();
   if (damaged_)
     for (const auto& x : to_write_.take_all())
       if (frames_.turn(x.frame) == x.turn)
         fills_.written(x.frame, errc::slab_damaged);
+}
+
+void io_worker_state::trim_slots() {
+  while (usage_.enabled() && !damaged_) {
+    const auto tag = transfers_.unused_tag();
+    const auto x = usage_.next_trim(tag);
+    if (!x)
+      return;
+    requests_.push_back({io::operation::trim, {x->slot, 0}, nullptr, x->bytes, 0, tag, timestamp::max(), x->from});
+  }
+}
+
+void io_worker_state::slab_granted(std::uint64_t pages) {
+  if (pages * options_.slot_bytes == usage_.granted_bytes())
+    return;
+  usage_.grant(pages);
+  write_behind();
 }
 
 // A client may have corrupted a page in shared memory. The page is verified before it is written, or the corruption
@@ -67,6 +94,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
   if (verdict == errc::ok && damaged_ && !frames_.dropped(t.frame)) {
     // The slab was found damaged while the page was being verified.
     transfers_.end(number);
+    usage_.end_write(t.slot);
     written(t.frame, errc::slab_damaged, now);
     fences_.end_transfer(t.slot);
     return;
@@ -83,9 +111,10 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
     return;
   }
   transfers_.end(number);
+  usage_.end_write(t.slot);
   if (!frames_.dropped(t.frame)) {
     ++stats_.damaged_pages;
-    damaged_out_.push_back({frames_.page(t.frame), verdict, page_tier::memory});
+    out_.damaged.push_back({frames_.page(t.frame), verdict, page_tier::memory});
     frames_.drop(t.frame);
   }
   written(t.frame, verdict == errc::ok ? errc::stale : verdict, now);
@@ -99,6 +128,11 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
   for (const auto& c : completions) {
     if (end_of_scrub_read(c, now))
       continue;
+    if (usage_.end_trim(c.tag, c.status == errc::ok)) {
+      if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down)
+        to_write_.note_trouble(c.status, now);
+      continue;
+    }
     const auto ended = transfers_.end(c.tag);
     if (!ended)
       continue;
@@ -114,6 +148,7 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
     if (t.read) {
       end_of_read(t, c.status, now);
     } else {
+      usage_.end_write(t.slot);
       if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down)
         to_write_.note_trouble(c.status, now);
       written(t.frame, c.status, now);
@@ -238,6 +273,7 @@ void io_worker_state::drop_page(frame_number f) {
 
 io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots, timestamp now) {
   const auto id = fences_.fence(slots);
+  usage_.pages_are_known();
   for (const auto& x : slots) {
     if (!fences_.has(x.slot))
       continue;
@@ -245,7 +281,12 @@ io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots
       unwritten_.erase(gone);
     if (const auto f = frames_.in_slot(x.slot); f != no_frame && fences_.rejects(frames_.page(f).where))
       drop_frame(f);
+    if (frames_.in_slot(x.slot) == no_frame)
+      usage_.vacate(x.slot);
   }
+  // The slots may be what a write waits for.
+  if (usage_.enabled())
+    write_behind();
   serve(now);
   return id;
 }

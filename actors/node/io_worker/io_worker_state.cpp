@@ -26,6 +26,7 @@ io_worker_state::io_worker_state(const io_worker_options& options)
                                        : frame_table::no_memory_slots,
               options.encoded_bytes),
       pins_(options.first_pin), to_write_(options.write_retry, options.write_trouble_time),
+      usage_({options.slab_slots(), options.slot_bytes, options.sparse ? options.encoded_bytes : 0}),
       ahead_(options.prefetch_waiting_max), scrub_([&] {
         auto how = options.scrub;
         how.slot_bytes = options.slot_bytes;
@@ -294,7 +295,7 @@ void io_worker_state::answer_if_done(request_id id) {
   if (std::any_of(r.frames.begin(), r.frames.end(), [](frame_number f) { return f != no_frame; }))
     out.reply.pin = pins_.add({r.owner, r.fetch, std::move(r.frames)});
   out.reply.frames.items = std::move(r.reply);
-  frames_out_.push_back(std::move(out));
+  out_.frames.push_back(std::move(out));
   if (const auto mine = asked_.find(r.owner); (mine->second -= r.pages.size()) == 0)
     asked_.erase(mine);
   requests_open_.erase(found);
@@ -349,8 +350,11 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
     } else {
       frames_.filled(f);
       const auto sizes = io::sizes_of(frames_.bytes(f));
+      const auto slot = frames_.page(f).where.slot;
       if (sizes.stored > 0)
-        sizes_.note(frames_.page(f).where.slot, size_for(sizes.stored));
+        sizes_.note(slot, size_for(sizes.stored));
+      if (!in_memory_only(slot))
+        usage_.assign(slot, sizes.stored > 0 ? size_for(sizes.stored) : frame_size::whole);
       ++stats_.saved_pages;
       ++saved;
       stats_.saved_payload_bytes += sizes.payload;
@@ -395,7 +399,7 @@ void io_worker_state::owner_died(owner_id owner, timestamp now) {
     }
     release_all(i->second.frames, i->second.fetch);
     std::erase(queue_, i->first);
-    frames_out_.push_back({i->first, errc::expired, {}, 0, i->second.fetch});
+    out_.frames.push_back({i->first, errc::expired, {}, 0, i->second.fetch});
     i = requests_open_.erase(i);
   }
   asked_.erase(owner);
@@ -426,7 +430,7 @@ void io_worker_state::drain(timestamp now) {
 }
 
 bool io_worker_state::quiesced() const noexcept {
-  return transfers_.size() == 0 && (damaged_ || to_write_.empty());
+  return transfers_.size() == 0 && usage_.trims() == 0 && (damaged_ || to_write_.empty());
 }
 
 void io_worker_state::tick(timestamp now) {
@@ -440,6 +444,7 @@ void io_worker_state::tick(timestamp now) {
     return true;
   });
   to_write_.pass_time(now);
+  usage_.retry_trims();
   exchange_extents(now);
   write_behind();
   serve(now);
@@ -464,6 +469,12 @@ io_stats io_worker_state::stats() const {
   out.scrub_passes = scrub_.passes();
   out.slab_slots = options_.slab_slots();
   out.memory_slots = options_.memory_slots;
+  if (usage_.enabled()) {
+    out.slab_bytes = usage_.granted_bytes();
+    out.slab_occupied_bytes = usage_.occupied_bytes();
+    out.slab_pages = usage_.pages();
+    out.slab_page_bytes = usage_.page_bytes();
+  }
   return out;
 }
 
@@ -473,6 +484,8 @@ std::string io_worker_state::check() const {
   if (auto bad = ahead_.check(); !bad.empty())
     return bad;
   if (auto bad = sizes_.check(); !bad.empty())
+    return bad;
+  if (auto bad = usage_.check(); !bad.empty())
     return bad;
   std::unordered_map<frame_number, std::uint32_t> pins;
   const auto count = [&](const std::vector<frame_number>& frames) {

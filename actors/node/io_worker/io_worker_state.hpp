@@ -9,6 +9,7 @@
 #include "actors/node/io_worker/prefetch_queue.hpp"
 #include "actors/node/io_worker/scrub.hpp"
 #include "actors/node/io_worker/scrub_slot.hpp"
+#include "actors/node/io_worker/slab_usage.hpp"
 #include "actors/node/io_worker/slot_fences.hpp"
 #include "actors/node/io_worker/transfer_table.hpp"
 #include "actors/node/io_worker/write_queue.hpp"
@@ -46,6 +47,9 @@ struct io_worker_options {
   std::uint64_t encoded_bytes = 0;
   /// Whether slots have to be written to their ends (`io::page_store_traits`).
   bool whole_slots = false;
+  /// Whether the slab file is sparse: its slots have only the disk space that their pages need. Only with
+  /// `encoded_bytes`.
+  bool sparse = false;
   /// Pages live in memory only: there is no store, and nothing is written to disk.
   bool memory_only = false;
   /// A filled page counts as stored only when it is in the slab.
@@ -226,6 +230,16 @@ public:
   /// `verdict`: ok, or the fault of the page.
   void checked(std::uint64_t number, errc verdict, timestamp now);
 
+  // -- the disk space of a sparse slab --
+
+  /// As `slab_usage::found`, before anything else. With `pages`, the room is unknown until the first fence, which the
+  /// allocator makes of all free slots when it knows the index.
+  void slab_found(std::span<const std::uint64_t> occupied, bool pages) { usage_.found(occupied, pages); }
+  /// There is disk space for so many whole pages now.
+  void slab_granted(std::uint64_t pages);
+  /// For how many pages there is room in the slab, if that has changed.
+  std::optional<std::uint32_t> take_changed_room() { return usage_.take_changed_room(); }
+
   // -- scrubbing (io_worker_scrub.cpp) --
 
   /// Starts scrubbing. Pages are read one at a time into this memory, which the store knows by that number; shards list
@@ -279,16 +293,16 @@ public:
 
   std::vector<io::page_request> take_requests() { return std::exchange(requests_, {}); }
   std::vector<page_check> take_checks() { return std::exchange(checks_, {}); }
-  std::vector<answered_frames> take_frames() { return std::exchange(frames_out_, {}); }
+  std::vector<answered_frames> take_frames() { return std::exchange(out_.frames, {}); }
   std::vector<answered_fill> take_fills() { return fills_.take_answers(); }
   std::vector<fence_id> take_fenced() { return fences_.take_complete(); }
   /// Damaged pages: those whose bytes in memory are not what was saved, or that had to leave memory and cannot be
   /// written (`slab_damaged`), which are dropped; and those that a scrub found damaged in the slab. The shards that
   /// list them must be notified.
-  std::vector<damaged_page> take_damaged() { return std::exchange(damaged_out_, {}); }
+  std::vector<damaged_page> take_damaged() { return std::exchange(out_.damaged, {}); }
   /// Pages that left memory unwritten. The shards that list them must be notified before any requests and answers are
   /// passed on.
-  std::vector<page_ref> take_dropped() { return std::exchange(dropped_out_, {}); }
+  std::vector<page_ref> take_dropped() { return std::exchange(out_.dropped, {}); }
 
   io_stats stats() const;
   const frame_table& frames() const noexcept { return frames_; }
@@ -342,6 +356,12 @@ private:
   /// Whether the slot is beyond the slab.
   bool in_memory_only(slot_number slot) const noexcept { return slot >= options_.slab_slots(); }
   bool is_dead(owner_id owner) const noexcept;
+  /// What follows from calls, until it is taken.
+  struct outbox {
+    std::vector<answered_frames> frames;
+    std::vector<damaged_page> damaged;
+    std::vector<page_ref> dropped;
+  };
   /// Filled pages whose commit may still arrive.
   struct fresh_pages {
     timestamp until;
@@ -410,6 +430,8 @@ private:
   void drop_displaced();
   bool may_write_behind() const noexcept;
   void write_behind();
+  /// Requests trims of slots, as far as they are needed.
+  void trim_slots();
   void start_check(frame_number f);
   void written(frame_number f, errc code, timestamp now);
   void end_of_read(const page_transfer& t, errc code, timestamp now);
@@ -456,6 +478,7 @@ private:
   pending_fills fills_;
   std::unordered_map<frame_number, std::vector<waiter>> read_waiters_;
   write_queue to_write_;
+  slab_usage usage_;
   transfer_table transfers_;
   prefetch_queue ahead_;
   scrub scrub_;
@@ -469,9 +492,7 @@ private:
   slot_fences fences_;
   std::vector<io::page_request> requests_;
   std::vector<page_check> checks_;
-  std::vector<answered_frames> frames_out_;
-  std::vector<damaged_page> damaged_out_;
-  std::vector<page_ref> dropped_out_;
+  outbox out_;
   io_stats stats_;
   request_id last_request_ = 0;
   frame_sizes sizes_;

@@ -20,7 +20,13 @@ write_queue::entry write_queue::take() {
 }
 
 std::deque<write_queue::entry> write_queue::take_all() {
+  release();
   return std::exchange(due_, {});
+}
+
+void write_queue::release() {
+  due_.insert(due_.begin(), held_.begin(), held_.end());
+  held_.clear();
 }
 
 void write_queue::note_trouble(errc code, timestamp now) {

@@ -12,6 +12,8 @@ namespace troupe {
 /// The pages of a rank that are to be written to the slab: those that are due, in the order in which they were added,
 /// and those whose write has failed, until the time of their retry. Remembers for a while that writes fail.
 ///
+/// Entries can be held: they are due, and others are taken before them.
+///
 /// Invariant: every entry that was added or failed is returned once, by `take` or `take_all`, and none before its time;
 /// entries that wait for a retry are in the order of its time, since the delay is always the same. An entry may have
 /// become void, because its page was dropped or moved: the caller compares the turn with that of the frame.
@@ -38,11 +40,17 @@ public:
 
   bool any_due() const noexcept { return !due_.empty(); }
   bool any_failed() const noexcept { return !failed_.empty(); }
-  bool empty() const noexcept { return due_.empty() && failed_.empty(); }
-  /// Takes the first entry that is due; there must be one.
+  bool empty() const noexcept { return due_.empty() && held_.empty() && failed_.empty(); }
+  /// The first entry that is due; there must be one.
+  const entry& front() const { return due_.front(); }
+  /// Takes it.
   entry take();
-  /// Takes all entries that are due.
+  /// Takes all entries that are due, held ones included.
   std::deque<entry> take_all();
+  /// Holds the first entry that is due.
+  void hold() { held_.push_back(take()); }
+  /// Held entries are the first ones again, in their order.
+  void release();
 
   /// A write to the slab has failed with this code.
   void note_trouble(errc code, timestamp now);
@@ -58,6 +66,7 @@ private:
   duration retry_;
   duration trouble_time_;
   std::deque<entry> due_;
+  std::deque<entry> held_;
   std::deque<failed_entry> failed_;
   errc trouble_ = errc::ok;
   timestamp trouble_ends_{};

@@ -33,8 +33,10 @@ namespace_manager::behavior_type namespace_manager::make_behavior() {
   return {
       [this](const open_namespace_request& x) { return open(x); },
       [this](const close_namespace_request& x) { return close(x.ns); },
-      [this](grow_atom, const namespace_id& ns, rank_number rank, std::uint32_t wanted) {
-        return grow(ns, rank, wanted);
+      [this](grow_atom, const namespace_id& ns, rank_number rank, std::uint32_t wanted,
+             std::uint32_t within_room) -> caf::result<std::uint32_t, std::uint32_t> {
+        const auto [slots, granted] = grow(ns, rank, wanted, within_room);
+        return {slots, granted};
       },
       [this](restored_atom) -> caf::result<void> {
         restoring_ = false;
@@ -148,7 +150,7 @@ result<rank_parts> namespace_manager::open_parts(const open_namespace_request& w
     // Opens an existing file in its present size; a file that was removed meanwhile is created with one slot.
     auto found = options_.files->open(ns, rank, 1);
     if (found && found->growth) {
-      disk_bytes = found->growth->slots() * io::slot_bytes(page) + io::slab_tail_bytes;
+      disk_bytes = found->growth->granted() * io::slot_bytes(page) + io::slab_tail_bytes;
       if (options_.disk->take(disk_bytes))
         return found;
       disk_bytes = 0;
@@ -216,6 +218,7 @@ result<served_rank> namespace_manager::open_one(const open_namespace_request& wa
   slab_grower_actor grower;
   if (parts->growth) {
     rules.there = static_cast<slot_number>(parts->growth->slots());
+    rules.granted = static_cast<slot_number>(parts->growth->granted());
     grower = caf::actor_cast<slab_grower_actor>(this);
   }
   parts->worker->metrics = options_.meters;
@@ -225,6 +228,7 @@ result<served_rank> namespace_manager::open_one(const open_namespace_request& wa
     parts->worker->options.resident = options_.residence->add(id, rank, parts->slots + parts->memory_slots);
   parts->worker->broker = options_.broker;
   parts->worker->returns_memory = true;
+  parts->worker->has_pages = wanted.stored && config.registry.durability != "none";
   try {
     const bool listens = parts->worker->options.listens();
     const auto worker = spawn_actor<io_worker>(system(), parts->worker);
@@ -248,30 +252,35 @@ result<served_rank> namespace_manager::open_one(const open_namespace_request& wa
   }
 }
 
-std::uint32_t namespace_manager::grow(const namespace_id& ns, rank_number rank, std::uint32_t wanted) {
+namespace_manager::grown_slab namespace_manager::grow(const namespace_id& ns, rank_number rank, std::uint32_t wanted,
+                                                      std::uint32_t within_room) {
   const auto found = open_.find(ns);
   if (found == open_.end() || rank >= found->second.size() || !found->second[rank].growth)
-    return 0;
+    return {};
   auto& x = found->second[rank];
   auto& growth = *x.growth;
   const auto there = growth.slots();
   const auto slot = growth.slot_bytes();
-  const auto next = io::next_slots(there, x.slots_max, wanted, slot, options_.disk->left());
+  const bool extends = within_room > 0 && growth.is_sparse();
+  const auto next = extends ? std::min(there + within_room, x.slots_max)
+                            : io::next_slots(there, x.slots_max, wanted, slot, options_.disk->left());
   std::optional<error> failure;
   // A nearly full disk may have less left than a step of the usual size, so smaller steps are tried as well.
   for (auto more = next - there; more > 0; more /= 2) {
-    const auto bytes = more * slot;
+    const auto bytes = extends ? 0 : more * slot;
     if (!options_.disk->take(bytes))
       continue;
     auto memory =
         memory_share::of(options_.memory, more * config::memory_per_slot, std::to_string(more) + " more slots");
-    const auto grown = memory ? growth.grow(there + more) : tl::unexpected<error>(memory.error());
+    const auto grown = !memory   ? tl::unexpected<error>(memory.error())
+                       : extends ? growth.extend(there + more)
+                                 : growth.grow(there + more);
     if (grown) {
       x.disk_bytes += bytes;
       x.memory->push_back(std::move(*memory));
       if (std::exchange(x.could_not_grow, false) && options_.condition)
         options_.condition->ends(trouble::disk_full, ns, rank);
-      return static_cast<std::uint32_t>(growth.slots());
+      return slab_of(x);
     }
     options_.disk->give_back(bytes);
     failure = grown.error();
@@ -284,7 +293,11 @@ std::uint32_t namespace_manager::grow(const namespace_id& ns, rank_number rank, 
     if (options_.condition)
       options_.condition->begins(trouble::disk_full, ns, rank, text);
   }
-  return static_cast<std::uint32_t>(growth.slots());
+  return slab_of(x);
+}
+
+namespace_manager::grown_slab namespace_manager::slab_of(const open_rank_entry& x) {
+  return {static_cast<std::uint32_t>(x.growth->slots()), static_cast<std::uint32_t>(x.growth->granted())};
 }
 
 void namespace_manager::leave_residence(const namespace_id& ns, rank_number count) {

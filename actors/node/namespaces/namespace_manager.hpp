@@ -95,7 +95,14 @@ private:
   std::set<std::string> open_files(const namespace_id& ns, const ranks& opened) const;
   /// The disk space of files of an earlier run that are not open yet.
   std::uint64_t bytes_not_open(const namespace_id& ns, const ranks& opened) const;
-  std::uint32_t grow(const namespace_id& ns, rank_number rank, std::uint32_t wanted);
+  /// The slots of a slab file, and for how many whole pages it has disk space.
+  struct grown_slab {
+    std::uint32_t slots = 0;
+    std::uint32_t granted = 0;
+  };
+  /// Lets the file grow within its disk space, or else with more of it.
+  grown_slab grow(const namespace_id& ns, rank_number rank, std::uint32_t wanted, std::uint32_t within_room);
+  static grown_slab slab_of(const open_rank_entry& x);
   /// Marks the first `count` ranks as having no resident pages.
   void leave_residence(const namespace_id& ns, rank_number count);
   void remove_files(const namespace_id& ns);

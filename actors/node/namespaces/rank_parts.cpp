@@ -123,13 +123,20 @@ public:
 
   std::uint64_t slots() const noexcept override { return file_->slots(); }
   std::uint64_t slot_bytes() const noexcept override { return file_->slot_bytes(); }
+  std::uint64_t granted() const noexcept override { return file_->granted(); }
+  bool is_sparse() const noexcept override { return file_->is_sparse(); }
   result<void> grow(std::uint64_t slots) override {
-    if (auto may = gate_->check("let a slab file grow"); !may)
-      return may;
-    return file_->grow(slots);
+    auto may = may_grow();
+    return may ? file_->grow(slots) : may;
+  }
+  result<void> extend(std::uint64_t slots) override {
+    auto may = may_grow();
+    return may ? file_->extend(slots) : may;
   }
 
 private:
+  result<void> may_grow() const { return gate_->check("let a slab file grow"); }
+
   const std::shared_ptr<io::store_growth> file_;
   const std::shared_ptr<const write_gate> gate_;
 };
@@ -164,6 +171,17 @@ void adopt_renamed_slab(const config::node_config& options, const io::slab_spec&
   logger->warn("{}; it was renamed to {}, and its pages are kept", what, wanted.path.string());
 }
 
+/// The disk space for slots of namespaces that clients make.
+std::uint64_t made_slots_bytes(const config::node_config& options) {
+  const auto all = keeps_made_slabs(options) ? options.storage.disk_bytes : 0;
+  return all - std::min(all, io::slab_tail_bytes);
+}
+
+/// How many whole pages fit into it.
+std::uint64_t made_pages_max(const config::node_config& options, std::uint64_t page_bytes) {
+  return made_slots_bytes(options) / io::slot_bytes(page_bytes);
+}
+
 /// Opens the slab file of a rank. `slab`: its path and number of slots. `ranks`: how many the namespace has.
 result<void> keep_in_slab(const config::node_config& options, rank_parts& out, io::slab_spec slab, std::uint32_t ranks,
                           thread_name engine_name, std::shared_ptr<const write_gate> gate) {
@@ -178,6 +196,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   slab.namespace_name = parts.name.namespace_name;
   slab.rank = out.rank;
   slab.slot_bytes = rules.slot_bytes;
+  slab.sparse = slab.grows && rules.encoded_bytes > 0;
   wanted.slab = std::move(slab);
   adopt_renamed_slab(options, wanted.slab, *gate);
   auto& engine = wanted.engine;
@@ -221,8 +240,10 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   // A slot is read to its end, and a frame for encoded pages has less room.
   if (rules.whole_slots)
     rules.encoded_bytes = 0;
+  rules.sparse = out.growth && out.growth->is_sparse();
   rules.memory_slots = out.memory_slots;
-  rules.expected_slab_slots = out.growth ? std::max<std::uint64_t>(traits.slots / ranks, 1) : traits.slots;
+  rules.expected_slab_slots =
+      out.growth ? std::max<std::uint64_t>(made_pages_max(options, parts.page_bytes) / ranks, 1) : traits.slots;
   rules.write_eagerly = options.memory.write_back != "on_eviction";
   rules.second_hit = options.memory.admission == "second_hit";
   rules.eviction = eviction_named(options.memory.eviction);
@@ -260,9 +281,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t nam
 
 std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes) {
   constexpr std::uint64_t numbers = std::numeric_limits<slot_number>::max();
-  if (!keeps_made_slabs(options) || options.storage.disk_bytes <= io::slab_tail_bytes)
-    return 0;
-  return std::min((options.storage.disk_bytes - io::slab_tail_bytes) / io::slot_bytes(page_bytes), numbers);
+  return std::min(made_slots_bytes(options) / io::least_slot_bytes(page_bytes), numbers);
 }
 
 result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& ns, rank_number rank,

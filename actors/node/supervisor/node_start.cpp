@@ -52,7 +52,8 @@ allocator_actor spawn_allocator(caf::actor_system& system, const config::node_co
 }
 
 // The config is validated before there is an allocator, so its constant must match.
-static_assert(config::memory_per_slot == allocator_state::bytes_per_slot + sizeof(generation_number) + 1);
+static_assert(config::memory_per_slot ==
+              allocator_state::bytes_per_slot + sizeof(generation_number) + 1 + slab_usage::bytes_per_slot);
 
 /// Allocates the configured memory for pages.
 result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& options) {
