@@ -69,11 +69,11 @@ public:
   batch(value_kind kind, std::uint64_t payload_bytes, std::uint32_t pages)
       : bytes_(payload_bytes * pages), payloads_(allocate<std::byte>(bytes_)),
         encoded_(allocate<std::byte>(codec::encoded_bytes(payload_bytes).value() * pages)),
-        verdicts_(allocate<std::uint32_t>(pages)),
+        verdicts_(allocate<std::uint32_t>(pages)), progress_(allocate<std::uint32_t>(pages)),
         scratch_(allocate<std::byte>(codec::cuda::encode_scratch_bytes(payload_bytes, pages))),
         what_{payloads_.get(), payload_bytes, encoded_.get(), codec::encoded_bytes(payload_bytes).value(),
               payload_bytes,   pages,         verdicts_.get()} {
-    must(cudaMemset(scratch_.get(), 0, codec::cuda::encode_scratch_bytes(payload_bytes, pages)));
+    must(cudaMemset(progress_.get(), 0, pages * sizeof(std::uint32_t)));
     // Some MiB of values, over and over.
     constexpr std::uint64_t distinct = std::uint64_t{8} << 20U;
     std::mt19937_64 random(1);
@@ -82,7 +82,7 @@ public:
       must(cudaMemcpy(payloads_.get() + at, values.data(), std::min(distinct, bytes_ - at), cudaMemcpyHostToDevice));
   }
 
-  void encode() { must(codec::cuda::encode_pages(what_, {scratch_.get(), what_.pages}, nullptr)); }
+  void encode() { must(codec::cuda::encode_pages(what_, {progress_.get(), scratch_.get()}, nullptr)); }
   void decode() { must(codec::cuda::decode_pages(what_, nullptr)); }
 
   std::uint32_t refused() {
@@ -99,6 +99,7 @@ private:
   std::unique_ptr<std::byte[], release> payloads_;
   std::unique_ptr<std::byte[], release> encoded_;
   std::unique_ptr<std::uint32_t[], release> verdicts_;
+  std::unique_ptr<std::uint32_t[], release> progress_;
   std::unique_ptr<std::byte[], release> scratch_;
   codec::cuda::page_batch what_;
 };

@@ -487,19 +487,17 @@ unsigned blocks_a_page(const launch& what) {
 
 std::uint64_t encode_scratch_bytes(std::uint64_t payload_bytes, std::uint32_t pages) noexcept {
   const auto tiles = layout_of(payload_bytes).tiles * pages;
-  return (pages * sizeof(std::uint32_t) + tiles * record_bytes + 15) / 16 * 16 + tiles * max_tile_escapes;
+  return (tiles * record_bytes + 15) / 16 * 16 + tiles * max_tile_escapes;
 }
 
 cudaError_t encode_pages(const page_batch& what, const encode_scratch& scratch, cudaStream_t stream) noexcept {
   if (what.pages == 0)
     return cudaSuccess;
-  if (what.pages > scratch.pages)
-    return cudaErrorInvalidValue;
   launch all{what, layout_of(what.payload_bytes), {}, nullptr};
-  const auto tiles = all.layout.tiles * scratch.pages;
-  const auto bytes = encode_scratch_bytes(what.payload_bytes, scratch.pages);
-  all.scratch.progress = reinterpret_cast<std::uint32_t*>(scratch.memory);
-  all.scratch.records = all.scratch.progress + scratch.pages;
+  const auto tiles = all.layout.tiles * what.pages;
+  const auto bytes = encode_scratch_bytes(what.payload_bytes, what.pages);
+  all.scratch.progress = scratch.progress;
+  all.scratch.records = reinterpret_cast<std::uint32_t*>(scratch.memory);
   all.scratch.escapes = reinterpret_cast<std::uint8_t*>(scratch.memory + bytes - tiles * max_tile_escapes);
   encode_tiles<<<dim3(blocks_a_page(all), what.pages), block_threads, 0, stream>>>(all);
   return cudaGetLastError();

@@ -24,15 +24,15 @@ struct page_batch {
   std::uint32_t* verdicts = nullptr;
 };
 
-/// The scratch memory for launches of `encode_pages` with up to `pages` pages, in bytes.
+/// The scratch memory for a launch of `encode_pages`, in bytes.
 std::uint64_t encode_scratch_bytes(std::uint64_t payload_bytes, std::uint32_t pages) noexcept;
 
-/// Memory for payloads of one length, aligned to 16 bytes, which is zero before the first launch. Used by one launch at
-/// a time.
+/// Memory that is used by one launch at a time, for payloads of any length.
 struct encode_scratch {
+  /// One number for each page of a launch; zero before the first launch, and again after each.
+  std::uint32_t* progress = nullptr;
+  /// At least `encode_scratch_bytes` for the launch, aligned to 16 bytes.
   std::byte* memory = nullptr;
-  /// The pages that it was made for.
-  std::uint32_t pages = 0;
 };
 
 /// Encodes the payloads. A page that does not fit has verdict 1, and unspecified bytes.

@@ -1,15 +1,14 @@
 #include "gpu/cuda_page_mover.hpp"
 
 #include "gpu/cuda/cuda_handles.hpp"
+#include "gpu/cuda/device_ways.hpp"
 #include "gpu/cuda/locked_memory.hpp"
 #include "gpu/cuda/page_kernels.hpp"
-#include "gpu/cuda/page_pipeline.hpp"
 #include "gpu/cuda/resident_plan.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -38,61 +37,6 @@ result<void> check_tensors(const kv_cache_view& view, int device) {
   return {};
 }
 
-/// A pool of pipelines of one direction; each call takes one exclusively.
-class pipeline_pool {
-public:
-  void add(std::unique_ptr<page_pipeline> pipeline) { free_.push_back(std::move(pipeline)); }
-  /// None may be in use.
-  void clear() { free_.clear(); }
-
-  std::unique_ptr<page_pipeline> take() {
-    std::unique_lock guard(mutex_);
-    came_back_.wait(guard, [this] { return !free_.empty(); });
-    auto pipeline = std::move(free_.back());
-    free_.pop_back();
-    return pipeline;
-  }
-
-  void give_back(std::unique_ptr<page_pipeline> pipeline) {
-    {
-      std::lock_guard guard(mutex_);
-      free_.push_back(std::move(pipeline));
-    }
-    came_back_.notify_one();
-  }
-
-private:
-  std::mutex mutex_;
-  std::condition_variable came_back_;
-  std::vector<std::unique_ptr<page_pipeline>> free_;
-};
-
-/// Resources that all movers of this process for one device share.
-struct device_ways {
-  shared_streams gathers;
-  shared_streams scatters;
-
-  shared_streams& of(move_direction direction) { return direction == move_direction::gather ? gathers : scatters; }
-
-  /// `device` must be the current device.
-  static result<std::shared_ptr<device_ways>> of_device(int device) {
-    static std::mutex mutex;
-    static std::map<int, std::weak_ptr<device_ways>> known;
-    const std::lock_guard guard(mutex);
-    if (auto found = known[device].lock())
-      return found;
-    auto out = std::make_shared<device_ways>();
-    for (const auto direction : {move_direction::gather, move_direction::scatter}) {
-      auto streams = page_streams::make(direction);
-      if (!streams)
-        return tl::unexpected(streams.error());
-      out->of(direction).streams = std::move(*streams);
-    }
-    known[device] = out;
-    return out;
-  }
-};
-
 class cuda_page_mover final : public page_mover {
 public:
   cuda_page_mover(kv_cache_view view, const cuda_mover_options& options) : view_(std::move(view)), options_(options) {
@@ -103,8 +47,6 @@ public:
     const beside_captures free;
     // Released here, before the capture guard ends: later it would end an engine's capture.
     locks_.clear();
-    gathering_.clear();
-    scattering_.clear();
     ways_.reset();
     plan_ = {};
   }
@@ -122,19 +64,16 @@ public:
     if (!resident)
       return tl::unexpected(resident.error());
     plan_ = std::move(*resident);
+    parts_ = part_sizes::of(plan->page_bytes, plan->blocks_per_page, options_.part_bytes);
     auto ways = device_ways::of_device(options_.device);
     if (!ways)
       return tl::unexpected(ways.error());
     ways_ = std::move(*ways);
-    for (std::uint32_t i = 0; i < options_.calls_at_once; ++i)
-      for (const auto direction : {move_direction::gather, move_direction::scatter}) {
-        const bool codes = options_.encodes || direction == move_direction::scatter;
-        auto pipeline =
-            page_pipeline::create(plan_.view(), direction, options_.part_bytes, codes, ways_->of(direction));
-        if (!pipeline)
-          return tl::unexpected(pipeline.error());
-        pool(direction).add(std::move(*pipeline));
-      }
+    for (const auto direction : {move_direction::gather, move_direction::scatter}) {
+      const auto memory = pipeline_memory::of(parts_, plan->page_bytes, direction, options_.encodes);
+      if (auto ok = ways_->reserve(direction, options_.calls_at_once, memory); !ok)
+        return ok;
+    }
     return {};
   }
 
@@ -183,10 +122,6 @@ public:
   }
 
 private:
-  pipeline_pool& pool(move_direction direction) {
-    return direction == move_direction::gather ? gathering_ : scattering_;
-  }
-
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
     return run(move_direction::gather, moves, events);
   }
@@ -206,46 +141,34 @@ private:
     const beside_captures free;
     if (auto ok = check(cudaSetDevice(options_.device), "using the GPU"); !ok)
       return ok;
+    if (events.ready != nullptr)
+      if (auto ok = noted(ways_->await(static_cast<cudaEvent_t>(events.ready))); !ok)
+        return ok;
     std::shared_ptr<const std::vector<locked_range>> locked;
     {
       std::lock_guard guard(mutex_);
       locked = prepared_;
     }
     return by_encoding(moves, [&](std::span<block_move> some, page_encoding encoding) {
-      return run(direction, some, encoding, *locked, events);
+      return noted(ways_->run(direction, {plan_.view(), parts_}, some, encoding, *locked, options_.direct_bytes));
     });
   }
 
-  result<void> run(move_direction direction, std::span<block_move> moves, page_encoding encoding,
-                   std::span<const locked_range> locked, const device_events& events) {
-    auto pipeline = pool(direction).take();
-    auto& under_way = ways_->of(direction).bytes;
-    const auto bytes = moves.size() * codec::stored_bytes(encoding, plan_.view().page_bytes);
-    const auto ahead = under_way.fetch_add(bytes, std::memory_order_relaxed);
-    auto done = pipeline->run(moves, encoding, {locked, options_.direct_bytes, ahead}, events);
-    under_way.fetch_sub(bytes, std::memory_order_relaxed);
-    if (!done)
-      note(done.error());
-    pool(direction).give_back(std::move(pipeline));
-    return done;
-  }
-
   /// Keeps the error if the device is unusable after it.
-  void note(const error& e) {
-    if (works())
-      return;
-    std::lock_guard guard(mutex_);
-    if (!failure_)
-      failure_ = e;
+  result<void> noted(result<void> done) {
+    if (!done && !works()) {
+      std::lock_guard guard(mutex_);
+      if (!failure_)
+        failure_ = done.error();
+    }
+    return done;
   }
 
   kv_cache_view view_;
   cuda_mover_options options_;
   resident_plan plan_;
-  /// Outlives the pipelines.
+  part_sizes parts_;
   std::shared_ptr<device_ways> ways_;
-  pipeline_pool gathering_;
-  pipeline_pool scattering_;
   mutable std::mutex mutex_;
   std::map<std::byte*, locked_memory> locks_;
   /// In order of address. Replaced as a whole: running calls keep the version with which they began.

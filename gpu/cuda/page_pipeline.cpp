@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <initializer_list>
 #include <thread>
 
 namespace troupe::cuda {
@@ -41,6 +42,11 @@ result<void> keep(T& to, result<T> made) {
     return tl::unexpected(made.error());
   to = std::move(*made);
   return {};
+}
+
+/// An engine waits for loads, but not for saves.
+priority urgency_of(move_direction direction) {
+  return direction == move_direction::scatter ? priority::high : priority::low;
 }
 
 /// Pieces of memory that are copied in any order.
@@ -131,8 +137,7 @@ std::byte* reached(const page_part& part, const page_list& pages, std::size_t i)
 } // namespace
 
 result<page_streams> page_streams::make(move_direction direction) {
-  // An engine waits for loads, but not for saves.
-  const auto urgency = direction == move_direction::scatter ? priority::high : priority::low;
+  const auto urgency = urgency_of(direction);
   page_streams out;
   auto ok = keep(out.copies, make_stream(urgency));
   if (ok)
@@ -142,28 +147,21 @@ result<page_streams> page_streams::make(move_direction direction) {
   return out;
 }
 
-result<std::unique_ptr<page_pipeline>> page_pipeline::create(const device_plan& plan, move_direction direction,
-                                                             std::uint64_t part_bytes, bool codes,
-                                                             shared_streams& shared) {
-  std::unique_ptr<page_pipeline> pipeline(new page_pipeline(plan, direction, shared));
-  auto ok = pipeline->allocate(part_bytes);
-  if (ok && codes)
-    ok = pipeline->allocate_for_encoding();
-  if (!ok)
+result<std::unique_ptr<page_pipeline>> page_pipeline::create(move_direction direction, shared_streams& shared) {
+  std::unique_ptr<page_pipeline> pipeline(new page_pipeline(direction, shared));
+  if (auto ok = pipeline->allocate(); !ok)
     return tl::unexpected(ok.error());
   return pipeline;
 }
 
-result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
-  staging_bytes_ = std::max(part_bytes, staged_bytes(plan_.page_bytes));
-  most_pages_ = std::min(launch::most_pages, launch::most_blocks / plan_.blocks_per_page);
-  auto ok = keep(own_, page_streams::make(direction_));
+result<void> page_pipeline::allocate() {
+  result<void> ok;
   const auto then = [&](auto& to, auto make) {
     if (ok)
       ok = keep(to, make());
   };
+  then(aside_, [&] { return make_stream(urgency_of(direction_)); });
   for (auto& x : halves_) {
-    then(x.pages, [&] { return allocate_device<std::byte>(staging_bytes_); });
     then(x.progress, [] { return allocate_device<page_progress>(launch::most_pages); });
     then(x.verdicts, [] { return allocate_device<std::uint32_t>(launch::most_pages); });
     then(x.filled, [] { return make_event(awaited_by::streams); });
@@ -171,20 +169,27 @@ result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
   }
   then(wake_up_, [] { return make_event(awaited_by::threads); });
   then(sums_, [] { return allocate_pinned<io::page_checksum>(most_sums); });
+  then(coding_.progress, [] { return allocate_device<std::uint32_t>(launch::most_pages); });
+  then(coding_.refused, [] { return allocate_pinned<std::uint32_t>(most_sums); });
   return ok;
 }
 
-result<void> page_pipeline::allocate_for_encoding() {
-  if (codec::stored_bytes(page_encoding::bf16, plan_.page_bytes) == 0)
-    return {};
-  const auto step = staged_bytes(plan_.page_bytes);
-  coding_.pages = std::clamp<std::size_t>(staging_bytes_ / step, 1, most_pages_);
-  auto ok = keep(coding_.plain, allocate_device<std::byte>(coding_.pages * step));
-  if (ok && direction_ == move_direction::gather) {
-    const auto scratch = codec::cuda::encode_scratch_bytes(plan_.page_bytes, static_cast<std::uint32_t>(coding_.pages));
-    ok = keep(coding_.scratch, allocate_device<std::byte>(scratch));
-  }
-  return ok ? keep(coding_.refused, allocate_pinned<std::uint32_t>(most_sums)) : ok;
+// What is there is freed only when its successor has been allocated: other movers use it.
+result<void> page_pipeline::reserve(const pipeline_memory& memory) {
+  const auto grow = [](std::uint64_t& bytes, std::uint64_t wanted,
+                       std::initializer_list<device_memory<std::byte>*> all) {
+    if (wanted <= bytes)
+      return result<void>{};
+    for (auto* each : all)
+      if (auto ok = keep(*each, allocate_device<std::byte>(wanted)); !ok)
+        return ok;
+    bytes = wanted;
+    return result<void>{};
+  };
+  auto ok = grow(memory_.staging_bytes, memory.staging_bytes, {&halves_[0].pages, &halves_[1].pages});
+  if (ok)
+    ok = grow(memory_.plain_bytes, memory.plain_bytes, {&coding_.plain});
+  return ok ? grow(memory_.scratch_bytes, memory.scratch_bytes, {&coding_.scratch}) : ok;
 }
 
 void page_pipeline::note_outcome(std::span<block_move> moves) const {
@@ -203,18 +208,21 @@ void page_pipeline::note_outcome(std::span<block_move> moves) const {
   }
 }
 
-result<void> page_pipeline::run(std::span<block_move> moves, page_encoding encoding, const call_surroundings& around,
-                                const device_events& events) {
+result<void> page_pipeline::run(const moved_cache& what, std::span<block_move> moves, page_encoding encoding,
+                                const call_surroundings& around) {
+  what_ = what;
+  const bool encodes = encoding != page_encoding::raw;
+  if (!memory_.covers(pipeline_memory::of(what.parts, what.plan.page_bytes, direction_, encodes)))
+    return fail(errc::internal, "no staging memory was reserved for pages of this size; nothing was moved");
   encoding_ = encoding;
-  stored_bytes_ = codec::stored_bytes(encoding, plan_.page_bytes);
+  stored_bytes_ = codec::stored_bytes(encoding, what.plan.page_bytes);
   const auto places = locate_pages(moves, around.locked);
   const page_list pages{moves, places};
-  // Runs once at least: an empty list waits for the engine, too.
-  for (std::size_t first = 0; first == 0 || first < moves.size(); first += most_sums) {
+  for (std::size_t first = 0; first < moves.size(); first += most_sums) {
     const auto count = std::min(moves.size() - first, most_sums);
     if (is_encoded())
       std::fill_n(coding_.refused.get(), count, 0U);
-    auto submitted = submit(pages.sub(first, count), around, events);
+    auto submitted = submit(pages.sub(first, count), around);
     // Also after a failure: the caller may free its memory when this returns.
     auto waited = submitted ? wait() : wait_for_streams();
     if (!submitted)
@@ -226,26 +234,17 @@ result<void> page_pipeline::run(std::span<block_move> moves, page_encoding encod
   return {};
 }
 
-result<void> page_pipeline::submit(const page_list& pages, const call_surroundings& around,
-                                   const device_events& events) {
+result<void> page_pipeline::submit(const page_list& pages, const call_surroundings& around) {
   will_sleep_ = false;
   ends_ = {};
-  streams_ = &shared_->streams;
-  if (auto ok = await_engine(events); !ok)
-    return ok;
-  if (streams_ == &own_)
-    return submit_parts(pages, around);
   // Held for the whole submission: the kernel that scatters must directly follow the one that checks, and a part must
   // not wait for a call that began later.
   const std::lock_guard guard(shared_->submitting);
-  return submit_parts(pages, around);
-}
-
-result<void> page_pipeline::submit_parts(const page_list& pages, const call_surroundings& around) {
   const bool gather = direction_ == move_direction::gather;
-  part_limits limits{stored_bytes_, staging_bytes_, most_pages_, around.direct_bytes, around.bytes_ahead};
+  const auto staging_bytes = what_.parts.staging_bytes;
+  part_limits limits{stored_bytes_, staging_bytes, what_.parts.pages, around.direct_bytes, around.bytes_ahead};
   if (is_encoded()) {
-    limits.pages = coding_.pages;
+    limits.pages = what_.parts.encoded_pages;
     limits.apart = true;
   }
   part_cutter parts(direction_, limits, pages);
@@ -258,15 +257,15 @@ result<void> page_pipeline::submit_parts(const page_list& pages, const call_surr
     const auto part = parts.next();
     const bool wakes = sleeps_at_end && parts.done();
     const bool aside = !gather && !is_encoded() && around.bytes_ahead == 0 && number % 2 == 1;
-    auto* const queue = (aside ? own_ : *streams_).kernels.get();
+    auto* const queue = (aside ? aside_ : shared_->streams.kernels).get();
     if (auto ok = gather ? submit_gather(number, queue, part, pages, wakes)
                          : submit_scatter(number, queue, part, pages, wakes);
         !ok)
       return ok;
     copied = copied || !part.direct;
     const auto left = parts.left() * stored_bytes_;
-    if (is_long && left >= awake_bytes && left - awake_bytes < staging_bytes_)
-      if (auto ok = wake_behind(copied ? streams_->copies.get() : queue); !ok)
+    if (is_long && left >= awake_bytes && left - awake_bytes < staging_bytes)
+      if (auto ok = wake_behind(copied ? shared_->streams.copies.get() : queue); !ok)
         return ok;
   }
   // A copy of a gather ends after its kernel, and a kernel of a scatter after its copy. A part before the last two has
@@ -284,7 +283,7 @@ result<void> page_pipeline::wake_behind(cudaStream_t what) {
 launch page_pipeline::launch_with(const half& with, const page_part& part, const kernel_arguments& arguments,
                                   std::uint64_t page_bytes) const {
   launch what;
-  what.plan = plan_;
+  what.plan = what_.plan;
   what.plan.page_bytes = page_bytes;
   what.pages = static_cast<std::uint32_t>(part.pages);
   what.progress = with.progress.get();
@@ -295,25 +294,10 @@ launch page_pipeline::launch_with(const half& with, const page_part& part, const
   return what;
 }
 
-result<void> page_pipeline::await_engine(const device_events& events) {
-  if (events.ready == nullptr)
-    return {};
-  auto* const ready = static_cast<cudaEvent_t>(events.ready);
-  if (cudaEventQuery(ready) == cudaSuccess)
-    return {};
-  static_cast<void>(cudaGetLastError());
-  // The engine may take arbitrarily long: other calls must not wait behind this one. Besides, its event may be of the
-  // polling kind.
-  streams_ = &own_;
-  if (auto ok = await(own_.kernels.get(), ready, "waiting for the engine's event"); !ok)
-    return ok;
-  return wake_behind(own_.kernels.get());
-}
-
 result<void> page_pipeline::submit_gather(std::size_t number, cudaStream_t queue, const page_part& part,
                                           const page_list& pages, bool wakes) {
   auto& with = halves_[number % halves_.size()];
-  auto* const copies = streams_->copies.get();
+  auto* const copies = shared_->streams.copies.get();
   if (number >= halves_.size() && !part.direct)
     if (auto ok = await(queue, with.emptied.get()); !ok)
       return ok;
@@ -336,7 +320,7 @@ result<void> page_pipeline::submit_gather(std::size_t number, cudaStream_t queue
 result<void> page_pipeline::submit_scatter(std::size_t number, cudaStream_t queue, const page_part& part,
                                            const page_list& pages, bool wakes) {
   auto& with = halves_[number % halves_.size()];
-  auto* const copies = streams_->copies.get();
+  auto* const copies = shared_->streams.copies.get();
   if (!part.direct) {
     // The copy is submitted first: the kernel's arguments are prepared while it runs.
     if (number >= halves_.size())
@@ -361,11 +345,11 @@ result<void> page_pipeline::launch_gather_of(const half& with, cudaStream_t queu
                                              const page_list& pages) {
   const auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
     if (is_encoded())
-      job.page = coding_.plain.get() + i * staged_bytes(plan_.page_bytes);
+      job.page = coding_.plain.get() + i * staged_bytes(what_.plan.page_bytes);
     else
       job.page = part.direct ? reached(part, pages, i) : with.pages.get() + part.offsets[i];
   });
-  const auto what = launch_with(with, part, arguments, plan_.page_bytes);
+  const auto what = launch_with(with, part, arguments, what_.plan.page_bytes);
   if (auto ok = check(launch_gather(what, queue), "launching a gather"); !ok)
     return ok;
   return is_encoded() ? encode(with, queue, part, pages) : result<void>{};
@@ -386,18 +370,18 @@ result<void> page_pipeline::launch_scatter_of(const half& with, cudaStream_t que
     if (auto ok = decode(with, queue, part); !ok)
       return ok;
     for (std::size_t i = 0; i < part.pages; ++i)
-      arguments.jobs[i].page = coding_.plain.get() + i * staged_bytes(plan_.page_bytes);
+      arguments.jobs[i].page = coding_.plain.get() + i * staged_bytes(what_.plan.page_bytes);
   }
-  return check(launch_scatter(launch_with(with, part, arguments, plan_.page_bytes), queue), "launching a scatter");
+  return check(launch_scatter(launch_with(with, part, arguments, what_.plan.page_bytes), queue), "launching a scatter");
 }
 
 codec::cuda::page_batch page_pipeline::batch_of(const half& with, const page_part& part) const {
   codec::cuda::page_batch out;
   out.payloads = coding_.plain.get();
-  out.payload_stride = staged_bytes(plan_.page_bytes);
+  out.payload_stride = staged_bytes(what_.plan.page_bytes);
   out.encoded = with.pages.get();
   out.encoded_stride = staged_bytes(stored_bytes_);
-  out.payload_bytes = plan_.page_bytes;
+  out.payload_bytes = what_.plan.page_bytes;
   out.pages = static_cast<std::uint32_t>(part.pages);
   return out;
 }
@@ -407,7 +391,7 @@ result<void> page_pipeline::encode(const half& with, cudaStream_t queue, const p
                                    const page_list& pages) {
   auto batch = batch_of(with, part);
   batch.verdicts = coding_.refused.get() + part.first;
-  const codec::cuda::encode_scratch scratch{coding_.scratch.get(), static_cast<std::uint32_t>(coding_.pages)};
+  const codec::cuda::encode_scratch scratch{coding_.progress.get(), coding_.scratch.get()};
   if (auto ok = check(codec::cuda::encode_pages(batch, scratch, queue), "launching an encoder"); !ok)
     return ok;
   const auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
@@ -444,7 +428,7 @@ result<void> page_pipeline::copy_pages(const half& with, const page_part& part, 
       pieces.add(staged, page, bytes, range);
     i += count;
   }
-  return check(pieces.copy(streams_->copies.get()), "copying pages");
+  return check(pieces.copy(shared_->streams.copies.get()), "copying pages");
 }
 
 result<void> page_pipeline::wait() {
@@ -469,7 +453,7 @@ result<void> page_pipeline::wait() {
 
 result<void> page_pipeline::wait_for_streams() const {
   result<void> out;
-  for (auto* x : {streams_->copies.get(), streams_->kernels.get(), own_.kernels.get()})
+  for (auto* x : {shared_->streams.copies.get(), shared_->streams.kernels.get(), aside_.get()})
     if (auto ok = check(cudaStreamSynchronize(x), "moving pages"); !ok && out)
       out = std::move(ok);
   return out;

@@ -4,10 +4,10 @@
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/cuda/page_parts.hpp"
+#include "gpu/cuda/part_sizes.hpp"
 #include "gpu/page_mover.hpp"
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,35 +41,40 @@ struct page_streams {
   static result<page_streams> make(move_direction direction);
 };
 
-/// The streams of all calls of one direction, except those that wait for an engine. Calls are submitted as a whole, one
-/// after the other. With separate streams for each call, two concurrent calls took 8 % longer than one after the other:
-/// each stream with a wait for another stream costs the running copy 1 to 2 %. So the kernels of all calls share a
-/// stream as well. Only a scatter without calls ahead uses a second one for every other part, so that the kernels of
-/// its last parts run side by side.
+/// What a call has to know of the cache whose pages it moves.
+struct moved_cache {
+  device_plan plan;
+  part_sizes parts;
+};
+
+/// The streams of all calls of one direction. Calls are submitted as a whole, one after the other. With separate
+/// streams for each call, two concurrent calls took 8 % longer than one after the other: each stream with a wait for
+/// another stream costs the running copy 1 to 2 %. So the kernels of all calls share a stream as well. Only a scatter
+/// without calls ahead uses a second one for every other part, so that the kernels of its last parts run side by side.
 struct shared_streams {
   page_streams streams;
   /// Held while a call is submitted.
   std::mutex submitting;
-  /// Bytes of calls in progress.
-  std::atomic<std::uint64_t> bytes{0};
 };
 
-/// Carries out calls of one direction, one at a time. It has staging memory for two parts, so that the bytes of one are
-/// copied while the kernel of the next runs.
+/// Carries out calls of one direction, one at a time, for any of the movers of a device. It has staging memory for two
+/// parts, so that the bytes of one are copied while the kernel of the next runs.
 ///
 /// Used by one thread at a time, in which the device must be current.
 class page_pipeline {
 public:
-  /// `shared` belongs to all pipelines of this direction and device, and outlives them. `codes`: whether it takes
-  /// encoded pages.
-  static result<std::unique_ptr<page_pipeline>> create(const device_plan& plan, move_direction direction,
-                                                       std::uint64_t part_bytes, bool codes, shared_streams& shared);
+  /// `shared` belongs to all pipelines of this direction and device, and outlives them.
+  static result<std::unique_ptr<page_pipeline>> create(move_direction direction, shared_streams& shared);
+
+  /// Makes sure that it has this memory at least. After an error it has what it had, or more.
+  result<void> reserve(const pipeline_memory& memory);
 
   /// Moves the pages of a valid list and waits for the end, also after a failure: nothing is in progress when it
   /// returns. Sets checksums and verdicts of the moves, all of which have this encoding. In a gather, a page whose
-  /// bytes have no encoding is `raw` afterwards and has not been moved: it remains for another call.
-  result<void> run(std::span<block_move> moves, page_encoding encoding, const call_surroundings& around,
-                   const device_events& events);
+  /// bytes have no encoding is `raw` afterwards and has not been moved: it remains for another call. Error: `internal`
+  /// where the memory for the cache has not been reserved.
+  result<void> run(const moved_cache& what, std::span<block_move> moves, page_encoding encoding,
+                   const call_surroundings& around);
 
 private:
   /// The resources for the kernels of every other part.
@@ -82,18 +87,12 @@ private:
     event emptied;
   };
 
-  page_pipeline(const device_plan& plan, move_direction direction, shared_streams& shared)
-      : plan_(plan), direction_(direction), shared_(&shared), streams_(&own_) {}
+  page_pipeline(move_direction direction, shared_streams& shared) : direction_(direction), shared_(&shared) {}
 
-  result<void> allocate(std::uint64_t part_bytes);
-  result<void> allocate_for_encoding();
+  result<void> allocate();
   void note_outcome(std::span<block_move> moves) const;
   /// Submits all work for these pages to the streams.
-  result<void> submit(const page_list& pages, const call_surroundings& around, const device_events& events);
-  /// The same, to the streams of this call.
-  result<void> submit_parts(const page_list& pages, const call_surroundings& around);
-  /// Makes the kernels of this call wait for the engine, in separate streams, if the engine is not ready yet.
-  result<void> await_engine(const device_events& events);
+  result<void> submit(const page_list& pages, const call_surroundings& around);
   /// `queue` is for the kernels. `wakes`: this part wakes the sleeping thread of the call when it starts.
   result<void> submit_gather(std::size_t number, cudaStream_t queue, const page_part& part, const page_list& pages,
                              bool wakes);
@@ -112,39 +111,35 @@ private:
                      std::uint64_t page_bytes) const;
   result<void> copy_pages(const half& with, const page_part& part, const page_list& pages) const;
   result<void> wait();
-  /// Waits for all streams of this call, including work of others.
+  /// Waits for all streams that calls use, including work of others.
   result<void> wait_for_streams() const;
-  device_plan plan_;
+
   move_direction direction_;
-  /// Bytes of each half's staging memory.
-  std::uint64_t staging_bytes_ = 0;
-  std::size_t most_pages_ = 0;
   shared_streams* shared_;
-  /// For calls that wait for an engine, which may take arbitrarily long.
-  page_streams own_;
-  /// The streams of this call.
-  page_streams* streams_;
+  /// For kernels of every other part of a scatter without calls ahead.
+  stream aside_;
+  pipeline_memory memory_;
   std::array<half, 2> halves_;
   /// The last events of the call; null where there are none.
   std::array<cudaEvent_t, 2> ends_{};
-  /// Occurs shortly before the end of a call that is long or has others ahead, or when the engine lets a call begin;
-  /// the rest is waited for by polling.
+  /// Occurs shortly before the end of a call that is long or has others ahead; the rest is waited for by polling.
   event wake_up_;
   bool will_sleep_ = false;
   /// Checksums that kernels write, one per page of a call.
   pinned_memory<io::page_checksum> sums_;
 
-  /// The encoding of the call in progress, and the bytes of its pages as they are stored.
+  /// The cache of the call in progress, its encoding, and the bytes of its pages as they are stored.
+  moved_cache what_;
   page_encoding encoding_ = page_encoding::raw;
   std::uint64_t stored_bytes_ = 0;
-  /// Only where pages can have an encoding: the pages of a part as they are, in the order of the kernels' stream, which
-  /// is one for encoded pages. Then scratch memory for the encoder, and what it says of each page of a call: 1 for
-  /// bytes without an encoding; or the decoder: 1 for a page that no encoder wrote.
+  /// Where pages can have an encoding: the pages of a part as they are, in the order of the kernels' stream, which is
+  /// one for encoded pages; scratch memory for the encoder, and its counters. What the encoder says of each page of a
+  /// call: 1 for bytes without an encoding; or the decoder: 1 for a page that no encoder wrote.
   struct encoding_memory {
     device_memory<std::byte> plain;
     device_memory<std::byte> scratch;
+    device_memory<std::uint32_t> progress;
     pinned_memory<std::uint32_t> refused;
-    std::size_t pages = 0;
   } coding_;
 };
 

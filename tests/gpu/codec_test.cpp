@@ -29,6 +29,7 @@ public:
     payloads_ = std::move(*cuda::allocate_device<std::byte>(what_.payload_stride * pages));
     encoded_ = std::move(*cuda::allocate_device<std::byte>(what_.encoded_stride * pages));
     verdicts_ = std::move(*cuda::allocate_device<std::uint32_t>(pages));
+    progress_ = std::move(*cuda::allocate_device<std::uint32_t>(pages));
     scratch_ = std::move(*cuda::allocate_device<std::byte>(codec::cuda::encode_scratch_bytes(payload_bytes, pages)));
     what_.payloads = payloads_.get();
     what_.encoded = encoded_.get();
@@ -43,7 +44,7 @@ public:
   std::vector<bytes> pages() { return download(page_bytes_, what_.encoded, what_.encoded_stride); }
 
   std::vector<std::uint32_t> encode() {
-    return run([&] { return codec::cuda::encode_pages(what_, {scratch_.get(), what_.pages}, nullptr); });
+    return run([&] { return codec::cuda::encode_pages(what_, {progress_.get(), scratch_.get()}, nullptr); });
   }
   std::vector<std::uint32_t> decode() {
     return run([&] { return codec::cuda::decode_pages(what_, nullptr); });
@@ -84,6 +85,7 @@ private:
   cuda::device_memory<std::byte> payloads_;
   cuda::device_memory<std::byte> encoded_;
   cuda::device_memory<std::uint32_t> verdicts_;
+  cuda::device_memory<std::uint32_t> progress_;
   cuda::device_memory<std::byte> scratch_;
 };
 
