@@ -10,9 +10,10 @@ from troupe._kv_shape import DoesNotFit
 
 
 def ranges(layers, parts):
-    """The layers of each part, as ranges: as many parts as asked for, but none without a layer."""
+    """The layers of each part, as ranges: as many parts as asked for, but none without a layer. The first one is half
+    as large as the others, as SGLang's scheduler waits for it."""
     parts = max(1, min(parts, layers))
-    ends = [layers * (number + 1) // parts for number in range(parts)]
+    ends = [max(layers * (2 * number - 1) // (2 * parts - 1), number) for number in range(1, parts + 1)]
     return [range(first, end) for first, end in zip([0, *ends], ends)]
 
 

@@ -148,6 +148,11 @@ class arithmetic(unittest.TestCase):
                 self.assertTrue(all(ranges), (layers, parts))
                 self.assertEqual(len(ranges), max(1, min(parts, layers)))
 
+    def test_the_first_part_is_half_as_large(self):
+        self.assertEqual([len(each) for each in _device_pools.ranges(32, 8)], [2, 4, 4, 4, 5, 4, 4, 5])
+        self.assertEqual([len(each) for each in _device_pools.ranges(30, 3)], [6, 12, 12])
+        self.assertEqual([len(each) for each in _device_pools.ranges(3, 2)], [1, 2])
+
     def test_views_are_those_of_the_layers_by_size(self):
         made = entry(name="kv", components=[[buffer(0), buffer(1 << 20), buffer(1 << 21, row=32)]],
                      layer_mapping={0: (0, 2), 3: 1})
@@ -271,9 +276,9 @@ class linking(unittest.TestCase):
                  given[2].device, [given[3][number].base for number in range(given[4])], given[5])
                 for given in self.created()]
         first, second = ([(1 << place) + layer * 4096 for layer in layers for place in (40, 41)]
-                         for layers in (range(2), range(2, 5)))
+                         for layers in (range(1), range(1, 5)))
         layout = b"sglang device kv part %d of 2 piece 0 of 1 page 4 of 4"
-        self.assertEqual(said, [(4, 64, layout % 0, 0, first, 10), (6, 64, layout % 1, 0, second, 10)])
+        self.assertEqual(said, [(2, 64, layout % 0, 0, first, 10), (8, 64, layout % 1, 0, second, 10)])
 
     def test_a_name_of_the_namespace_has_one_for_each_part(self):
         self.made(parts=2, **{"troupe.namespace": "mine"})
