@@ -10,6 +10,7 @@ SGLang looks up the rest of a prompt, has it loaded into memory of the request, 
 that fails before SGLang's forward pass is a miss, on all ranks. docs/sglang.md is the guide.
 """
 
+import collections
 import logging
 import os
 import queue
@@ -26,7 +27,7 @@ from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_cache_linker import LayerWiseLoadCounter, UnifiedCacheLinker
 from sglang.srt.runtime_context import get_parallel
 
-from troupe import _device_pools, _halves, _interface
+from troupe import _device_pools, _halves, _interface, _sglang_metrics
 from troupe._device_pools import DoesNotFit
 from troupe._library import load
 from troupe._options import Options
@@ -41,17 +42,21 @@ OF_OTHERS = {key: "vLLM" for key in ("load", "save", "keys", "disk_hits", "page_
                                      "traces_ratio")}
 WITHOUT = "start SGLang without the linker"
 
+# What a request has loaded: (pool, keys, pages) of each pool, the tokens of its longest one, and when it began.
+Load = collections.namedtuple("Load", "plan tokens clock")
+
 
 class Place:
     """This process among those that hold the same tokens: `size` different pages of each key, and its rank."""
 
     def __init__(self, params, replicated):
         self.groups = []
-        self.rank, self.size = 0, 1
+        self.number, self.rank, self.size = 0, 0, 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             group = params.attn_tp_cache_group or params.tp_cache_group
             self.rank, self.size = (torch.distributed.get_rank(group=group),
                                     torch.distributed.get_world_size(group=group))
+            self.number = self.rank
             # Those with which SGLang agrees on what was found.
             self.groups = [each for each in (params.attn_tp_cache_group, params.tp_cache_group)
                            if each is not None and torch.distributed.get_world_size(group=each) > 1][:1]
@@ -119,6 +124,9 @@ class TroupeLinker(UnifiedCacheLinker):
         self.patience, self.answers = _device_pools.Patience(time.monotonic), _device_pools.Answers(time.monotonic)
         self.unmoved = {direction: _device_pools.Seldom(time.monotonic) for direction in ("get", "put")}
         self.layer_done_counter = LayerWiseLoadCounter(self.group.num_layers)
+        self.metrics = _sglang_metrics.Metrics(
+            getattr(server_args, "enable_metrics", False),
+            {"model_name": server_args.served_model_name or server_args.model_path, "tp_rank": self.place.number})
         self._attach(server_args)
         if PoolName.MAMBA in self.pools:
             params.req_to_token_pool.register_layer_transfer_counter(self.layer_done_counter)
@@ -177,6 +185,7 @@ class TroupeLinker(UnifiedCacheLinker):
             found = guarded(lambda: self._restorable(digests(keys), len(keys), expanded, clock.left), [])
             self.patience.took(clock.took(), clock.limit)
             self.answers.put(rid, keys, found)
+            self.metrics.looked_up(len(keys) * self.page_size, max(found, default=0) * self.page_size)
         return [pages for pages in found or () if pages * self.page_size >= self.options.min_load_tokens]
 
     def _restorable(self, joined, count, expanded, left):
@@ -199,7 +208,7 @@ class TroupeLinker(UnifiedCacheLinker):
         if not expanded:
             return False
         self.answers.forget(rid)
-        clock, plan = Clock(self.limits[1]), []
+        clock, plan, tokens = Clock(self.limits[1]), [], self._tokens_of(transfers)
 
         def work():
             # The pages may have been another request's, of which a forward pass in progress knows.
@@ -208,10 +217,15 @@ class TroupeLinker(UnifiedCacheLinker):
             return self._move("get", plan, 0, clock)
 
         well = guarded(work, False) if self.patience.asks() else False
-        if not self.place.agreed(well):
-            return False
-        self.pending[rid] = plan
-        return True
+        well = self.place.agreed(well)
+        if not well or len(self.ranges) == 1:
+            self.metrics.moved("get", well, tokens, clock.took())
+        if well:
+            self.pending[rid] = Load(plan, tokens, clock)
+        return well
+
+    def _tokens_of(self, transfers):
+        return max(len(each.keys or ()) for each in transfers) * self.page_size
 
     def start_layer_wise_loading(self):
         pending, self.pending = self.pending, {}
@@ -223,11 +237,11 @@ class TroupeLinker(UnifiedCacheLinker):
         self.loads.put((index, list(pending.values())))
         return index
 
-    def _load_rest(self, index, plans):
+    def _load_rest(self, index, loads):
         clock = Clock(self.limits[1])
 
         def work(number):
-            return all(guarded(lambda plan=plan: self._move("get", plan, number, clock), False) for plan in plans)
+            return all(guarded(lambda plan=each.plan: self._move("get", plan, number, clock), False) for each in loads)
 
         turns = [self.loading.submit(work, number) for number in range(1, len(self.ranges))]
         for turn, layers in zip(turns, self.ranges[1:]):
@@ -238,9 +252,11 @@ class TroupeLinker(UnifiedCacheLinker):
                 futures.wait(turns)
                 logger.error("Troupe: pages of layers from %d on could not be read under a forward pass", layers.start)
                 self.layer_done_counter.fail(index, RuntimeError("a page could not be read"))
-                return
+                break
             for layer in layers:
                 self.layer_done_counter.complete(index, layer)
+        for each in loads:
+            self.metrics.moved("get", turn.result(), each.tokens, each.clock.took())
 
     def finish_layer_wise_loading(self, counter_index):
         return self.layer_done_counter.finish(counter_index)
@@ -286,12 +302,12 @@ class TroupeLinker(UnifiedCacheLinker):
         if not expanded:
             return False
         if self.place.writes:
-            self.saves.put((expanded, self.record_offload_ready()))
+            self.saves.put((expanded, self._tokens_of(transfers), self.record_offload_ready()))
         else:
             self.results.put(True)
         return True
 
-    def _save(self, expanded, ready):
+    def _save(self, expanded, tokens, ready):
         clock = Clock(self.limits[2])
 
         def work():
@@ -299,7 +315,9 @@ class TroupeLinker(UnifiedCacheLinker):
             plan = self._plan(expanded)
             return all(self._move("put", plan, part, clock) for part in range(len(self.ranges)))
 
-        self.results.put(guarded(work, False) if self.patience.asks() else False)
+        well = guarded(work, False) if self.patience.asks() else False
+        self.metrics.moved("put", well, tokens, clock.took())
+        self.results.put(well)
 
     def num_completed_offloads(self):
         return self.results.qsize()

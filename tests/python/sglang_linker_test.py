@@ -1,9 +1,11 @@
 """The linker's handling of SGLang's objects, without SGLang and torch. The real ones are tested with SGLang's own
 classes, by scripts/engines."""
 
+import collections
 import concurrent.futures
 import ctypes
 import enum
+import logging
 import pathlib
 import sys
 import threading
@@ -124,7 +126,7 @@ def install():
 
 components = install()
 
-from troupe import _device_pools  # noqa: E402
+from troupe import _device_pools, _sglang_metrics  # noqa: E402
 from troupe._kv_shape import DoesNotFit  # noqa: E402
 from troupe.sglang_linker import TroupeLinker  # noqa: E402
 
@@ -250,12 +252,12 @@ class linking(unittest.TestCase):
                 keys[32 * number:32 * number + 32] for number in range(count) if codes[number] == 0)
         return 0
 
-    def made(self, pool=None, parts=1, params=None, **extra):
+    def made(self, pool=None, parts=1, params=None, metrics=False, **extra):
         pool = pool or MHATokenToKVPool()
         members = {"page_size": PAGE, "pp_size": 1, "attn_cp_size": 1, "mtp_draft_device_pools": (),
                    "sidecar_draft_device_pools": (), **(params or {}),
                    "token_to_kv_pool_allocator": types.SimpleNamespace(get_kvcache=lambda: pool)}
-        made = TroupeLinker(types.SimpleNamespace(served_model_name="tiny", model_path="/tiny"),
+        made = TroupeLinker(types.SimpleNamespace(served_model_name="tiny", model_path="/tiny", enable_metrics=metrics),
                             types.SimpleNamespace(**members), components={components.FULL},
                             extra_config={"troupe.address": "here", "troupe.layer_parts": parts, **extra})
         self.addCleanup(made.close)
@@ -310,6 +312,48 @@ class linking(unittest.TestCase):
         self.assertTrue(linker.finish_layer_wise_loading(index))
         self.assertEqual([each[2] for each in self.moved], [[4], [6], [4], [4]])
         self.assertEqual(linker.start_layer_wise_loading(), -1)
+
+    def test_metrics_count_what_was_found_and_moved_and_what_was_not(self):
+        values = collections.Counter()
+
+        class metric:
+            def __init__(self, name, description, labels, **more):
+                self.name = name
+                values[name] += 0
+
+            def labels(self, **labels):
+                assert labels == {"model_name": "tiny", "tp_rank": 0}
+                return self
+
+            def inc(self, amount):
+                values[self.name] += amount
+
+            def observe(self, seconds):
+                values[self.name] += 1
+
+        prometheus = types.SimpleNamespace(Counter=metric, Histogram=metric)
+        with unittest.mock.patch.dict(sys.modules, prometheus_client=prometheus), \
+             unittest.mock.patch.dict(_sglang_metrics._made):
+            # A second engine of the process has the same ones.
+            linker = [self.made(parts=2, metrics=True) for _ in range(2)][1]
+        self.assertTrue(self.saved(linker, transfer(["a", "b", "c"], places(1, 2, 3))))
+        self.assertEqual(linker.lookup("r", [transfer(["a", "b", "c", "d"])]), [1, 2, 3])
+        self.assertTrue(linker.load("r", [transfer(["a", "b"], places(7, 5))]))
+        self.assertTrue(linker.finish_layer_wise_loading(linker.start_layer_wise_loading()))
+        first, second = (each[0].handle.value for each in linker.pool_parts["kv"].parts)
+        for direction, handle in (("get", first), ("get", second), ("put", first)):
+            self.codes = {(direction, handle): [4]}
+            with self.assertLogs("troupe.sglang_linker"):
+                logging.getLogger("troupe.sglang_linker").error("at least one line")
+                if direction == "put":
+                    self.saved(linker, transfer(["a"], places(1)))
+                elif linker.load("s", [transfer(["a"], places(1))]):
+                    linker.finish_layer_wise_loading(linker.start_layer_wise_loading())
+        linker.reset()
+        self.assertEqual(dict(values), {
+            "sglang:troupe_looked_up_tokens": 16, "sglang:troupe_found_tokens": 12, "sglang:troupe_loaded_tokens": 8,
+            "sglang:troupe_failed_loads": 2, "sglang:troupe_load_seconds": 1, "sglang:troupe_saved_tokens": 12,
+            "sglang:troupe_failed_saves": 1, "sglang:troupe_save_seconds": 1})
 
     def test_a_page_that_is_lost_is_a_miss_and_in_later_parts_a_failed_load(self):
         linker = self.made(parts=2)
