@@ -7,7 +7,7 @@ import time
 
 import engines
 import tiny_model
-from experiments import equal, require, require_equal, usual
+from experiments import PROMPT, equal, require, require_equal, usual
 from sglang_experiments import (FOUND, FULL, GENERATED, PAGE, PROMPTS, SAVED, experiment, find_each_others, pages_at,
                                 play_until_found, until, wait_until_saved)
 
@@ -377,6 +377,46 @@ def linker_eviction(one):
     return tokens[1], f"of {len(prompts) * FOUND} that had been saved"
 
 
+@experiment("linker, storage: pages of 256 tokens, in memory that is exactly full of them: all found; then some leave")
+def exactly_full(one):
+    size, tokens, said = 256, 0, []
+    full = PROMPT // size * size
+    for name, arguments, tier in (("linker", linker, TIER), ("storage", one.storage, "storage")):
+        made = one.node(f"full-{name}", memory="16 MiB", disk="0 B", durability="none").start()
+        prompts = engines.random_prompts(13, 40, PROMPT)
+
+        def fill(this):
+            """Plays prompts until there is room for no other page. A prompt of one page may be the last."""
+            played, saved, room = [], 0, None
+            while room is None or saved < room:
+                pages = full // size if room is None else min(full // size, room - saved)
+                played.append(prompts[len(played)][:pages * size + 100])
+                this.play(played[-1:], GENERATED)
+                saved += pages
+                wait_until_saved(lambda: pages_at(made), saved)
+                room = room or made.status()["namespaces"][0]["capacity"]["keys"]
+            return played, room
+
+        played, room = one.start(fill, arguments(made), page_size=size).result()
+        require(pages_at(made) == room, f"{pages_at(made)} pages in room for {room}")
+
+        def more(this):
+            outputs = this.play(played, GENERATED)
+            before = pages_at(made)
+            others = this.play(prompts[len(played):][:2], GENERATED)
+            time.sleep(3)
+            return outputs, before, others
+
+        outputs, before, others = one.start(more, arguments(made), page_size=size).result()
+        require_equal(outputs + others, one.baseline(played + prompts[len(played):][:2], page_size=size))
+        hits = [output["tiers"].get(tier, 0) for output in outputs]
+        require(hits == [len(prompt) // size * size for prompt in played], f"{name}: found {hits}")
+        require(before == room and room - 4 <= pages_at(made) <= room, f"{name}: {pages_at(made)} of {room} pages")
+        tokens += sum(hits)
+        said.append(f"{room} pages of the {name}")
+    return tokens, ", ".join(said)
+
+
 @experiment("linker: two engines at once on one node, each of which finds what the other has saved")
 def linker_two_engines(one):
     made = one.node("linker-two").start()
@@ -401,6 +441,35 @@ def linker_cancelled(one):
         tokens += require_each_equal(one, later)
         require("memory leak" not in run.log.read_text(errors="replace"), "SGLang has lost memory")
     return tokens, "8 of 12 requests cancelled at once, in each of four engines"
+
+
+@experiment("linker: the server by HTTP: flushed, and found again; its metrics count it; it refuses to clear")
+def linker_http_server(one):
+    parts = 2
+    made = one.node("linker-http").start()
+
+    def work(this):
+        outputs = [this.play(usual(), GENERATED)]
+        wait_until_saved(lambda: pages_at(made), SAVED * parts)
+        this.flush()
+        outputs.append(this.play(usual(), GENERATED))
+        # It saves behind the answer.
+        time.sleep(3)
+        metrics = this.llm.request("GET", "/metrics")
+        require(this.llm.request("POST", "/hicache/storage-backend/clear") is None, "SGLang clears linkers now")
+        return outputs, metrics
+
+    outputs, metrics = one.start(work, linker(made, layer_parts=parts), server=True, enable_metrics=True).result()
+    for each, tokens in zip(outputs, (0, FOUND)):
+        require_found(each, tokens)
+        require_equal(each, one.own()["storage" if tokens else "computed"])
+    for name, wanted in (("found_tokens_total", FULL), ("loaded_tokens_total", FULL), ("load_seconds_count", PROMPTS),
+                         ("failed_loads_total", 0), ("failed_saves_total", 0)):
+        counted = sum(float(line.rpartition(" ")[2]) for line in metrics.splitlines()
+                      if line.startswith(f"sglang:troupe_{name}"))
+        require(counted == wanted, f"the metrics have {counted:.0f} as {name}, in the place of {wanted}")
+    require("sglang:troupe_saved_tokens_total" in metrics, "the metrics do not count what was saved")
+    return FULL + find_all(one, made, parts), "pages are still there after it was to clear"
 
 
 @experiment("linker control: loaded pages are spoilt behind the checksum, and the output differs")
