@@ -75,7 +75,7 @@ class engine:
             cut_prefills()
         if options.get("pipeline_parallel_size", 1) > 1:
             make_room_between_stages()
-        if options.get("speculative_config"):
+        if options.get("speculative_config") and on_cpus():
             moved_states.move_states()
         foreseen = options.pop("foreseen", None)
         if self.multiprocessing:
@@ -91,12 +91,12 @@ class engine:
         if foreseen:
             draft_foreseen(foreseen)
 
-    def play(self, prompts, generate=24, limit=None):
+    def play(self, prompts, generate=24, limit=None, alternatives=ALTERNATIVES):
         """Tokens, their logprobs and how each request ended; `limit`: requests that are there at once."""
         from vllm import SamplingParams
 
         sampling = SamplingParams(temperature=0, max_tokens=generate, ignore_eos=True, detokenize=False,
-                                  logprobs=1 + ALTERNATIVES)
+                                  logprobs=1 + alternatives)
         requests, outputs = [{"prompt_token_ids": prompt} for prompt in prompts], []
         for first in range(0, len(requests), limit or len(requests) or 1):
             outputs += self.llm.generate(requests[first:first + (limit or len(requests))], sampling, use_tqdm=False)
@@ -150,6 +150,12 @@ class engine:
             # Its processes are killed soon after the request to stop, even if they are saving.
             time.sleep(SETTLE_SECONDS)
         self.llm.llm_engine.engine_core.shutdown()
+
+
+def on_cpus():
+    from vllm.platforms import current_platform
+
+    return current_platform.is_cpu()
 
 
 def cut_prefills():

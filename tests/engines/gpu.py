@@ -346,9 +346,9 @@ def all_decode_rates(one, memory, options):
         raise wrong(f"not measured: {', '.join(failed)}")
 
 
-def print_times(name, rows):
+def print_times(name, rows, hit_bytes=lambda tokens: tokens * TOKEN_BYTES):
     for tokens, columns in rows.items():
-        bus = tokens * TOKEN_BYTES / 55e9 * 1e3
+        bus = hit_bytes(tokens) / 55e9 * 1e3
         cells = [f"{column} {statistics.median(ms for ms, _ in values):.1f} ({'/'.join(str(n) for _, n in values)})"
                  for column, values in columns.items()]
         print(f"  {name}, {tokens} tokens, ms (tokens not computed): {', '.join(cells)}; bytes alone {bus:.0f}",

@@ -4,6 +4,7 @@ import ctypes
 import os
 import time
 
+import torch
 import troupe.vllm
 from troupe._kv_shape import DoesNotFit
 from troupe.vllm import TroupeConnector
@@ -59,15 +60,18 @@ class GroupSpoiling(SpoilingWhatWasLoaded):
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
-        wanted = os.environ["SPOILT_GROUPS"]
+        self._all_groups, self._computed = kv_cache_config.kv_cache_groups, {}
+        self.spoil(os.environ["SPOILT_GROUPS"])
+
+    def spoil(self, wanted):
+        """Chooses what is spoilt from now on."""
         self._left = wanted == "left"
-        kinds = {number: kind_of(each.kv_cache_spec) for number, each in enumerate(kv_cache_config.kv_cache_groups)}
+        kinds = {number: kind_of(each.kv_cache_spec) for number, each in enumerate(self._all_groups)}
         self._layer = wanted.removeprefix("layer-") if wanted.startswith("layer-") else ""
-        self._spoilt = {number: kv_cache_config.kv_cache_groups[number] for number, kind in kinds.items()
+        self._spoilt = {number: self._all_groups[number] for number, kind in kinds.items()
                         if self._layer or (kind != "full" if self._left else kind == wanted)}
         if not self._spoilt and wanted != "none":
             raise ValueError(f"this model has no KV cache group of the kind {wanted!r}")
-        self._computed = {}
 
     def register_kv_caches(self, kv_caches):
         super().register_kv_caches(kv_caches)
@@ -90,18 +94,22 @@ class GroupSpoiling(SpoilingWhatWasLoaded):
                                 if self._layer in name]
 
     def _replacement(self, name, block):
-        """A block, and the bytes that replace what is loaded into it."""
-        one = _memory[name][block]
-        size = one.numel() * one.element_size()
-        before = ctypes.string_at(one.data_ptr(), size) if self._left else bytes(size)
-        if self._left and not any(before):
+        """A block, and what replaces what is loaded into it."""
+        tensor = _memory[name]
+        # A kernel may have smaller blocks than the scheduler.
+        pieces = tensor.shape[0] // self._blocks
+        one = tensor[block * pieces:(block + 1) * pieces]
+        if not self._left:
+            return one, torch.zeros_like(one)
+        before = one.clone()
+        if not before.any():
             raise RuntimeError(f"block {block} of {name} was never used")
-        return one.data_ptr(), before
+        return one, before
 
     def _spoil_all(self, received):
         for request in received or ():
             for place, content in _loading.pop(request, ()):
-                ctypes.memmove(place, content, len(content))
+                place.copy_(content)
 
 
 def kind_of(spec):

@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+"""vLLM on a GPU with models whose layers need several KV cache groups: whether output is that of vLLM's own prefix
+cache, with CUDA graphs, and how long the first token of a model with windows takes.
+
+gpu_groups.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
+              [--tokens 4096,16384,65536] [PART…]
+
+Parts: of each kind of model (windows, delta-net, delta-net-mtp, mamba2, convolutions, heads, padded-heads) that name
+alone or with -crowd behind it; and times: none, troupe, raw (Troupe without encoded pages), SimpleCPUOffloadConnector,
+OffloadingConnector; all if none is named. Without the ending: computed, found by another engine, without a node, from
+the disk of a node that was killed, and with loaded blocks of each group spoilt. -crowd: many prompts at once with
+shared prefixes, and blocks for some of them. It runs in an environment with vLLM 0.32 for GPUs, and with
+--without-graphs on CPUs. Exits with 1 if an output is wrong.
+"""
+
+import argparse
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+KINDS = ("windows", "delta-net", "delta-net-mtp", "mamba2", "convolutions", "heads", "padded-heads")
+PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
+TIMES = ("none", "troupe", "raw", *PEERS)
+PARTS = (*(kind + ending for kind in KINDS for ending in ("", "-crowd")), *TIMES)
+
+# Graphs of a few sizes, and nothing that is compiled. Several engines share a GPU for a moment when one ends.
+WITH_GRAPHS = {"enforce_eager": False, "gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 1 << 30,
+               "compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY",
+                                      "cudagraph_capture_sizes": [1, 2, 4, 8]},
+               # Kernels that vLLM brings along.
+               "additional_config": {"gdn_prefill_backend": "triton"}}
+
+# Tokens besides the chosen one, as many as vLLM gives: of a random model many are nearly as likely.
+MANY = 19
+
+# A model with windows of the size of Llama-3-8B: full attention in every sixth layer, as in Gemma 3.
+SHAPE = {"hidden": 4096, "layers": 36, "heads": 32, "kv_heads": 8, "head_size": 128}
+EVERY, WINDOW = 6, 1024
+LAYER_TOKEN_BYTES = 2 * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
+
+
+def hit_bytes(tokens):
+    """What a hit of so many tokens loads: all tokens of the full layers, and a window of the others."""
+    full = SHAPE["layers"] // EVERY
+    return LAYER_TOKEN_BYTES * (full * tokens + (SHAPE["layers"] - full) * min(tokens, WINDOW))
+
+
+def write_large_model(directory):
+    """Weights are drawn by vLLM: time does not depend on them."""
+    import tiny_model
+
+    kinds = ["full_attention" if layer % EVERY == EVERY - 1 else "sliding_attention"
+             for layer in range(SHAPE["layers"])]
+    return tiny_model.write_config(directory, {
+        **tiny_model.llama(**SHAPE), "intermediate_size": 14336, "max_position_embeddings": 131072,
+        "rope_theta": 500000.0, "layer_types": kinds, "sliding_window": WINDOW})
+
+
+def prompts():
+    """One of them is computed in two steps."""
+    import engines
+
+    return engines.random_prompts(21, 3, 1500) + engines.random_prompts(22, 1, 3000)
+
+
+def kind_named(name):
+    import hybrid_kinds
+    import tiny_hybrids
+
+    kinds = {each.name: each for each in (*hybrid_kinds.KINDS, hybrid_kinds.CONVOLUTIONS, hybrid_kinds.PADDED)}
+    # Drafts that the model's own layer for that purpose makes.
+    kinds["delta-net-mtp"] = dataclasses.replace(
+        kinds["delta-net"], name="delta-net-mtp", config=tiny_hybrids.delta_net_with_mtp,
+        weights=tiny_hybrids.delta_net_with_mtp_weights,
+        options={"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}})
+    return kinds[name]
+
+
+class tester:
+    """The parts of one kind of model."""
+
+    def __init__(self, one, kind, options):
+        self.one, self.kind = one, kind
+        self.options = {**kind.engine(one), **options, "dtype": "bfloat16", "max_num_batched_tokens": 2048}
+        self.apart = "apart" if options else "fork"
+        if options:
+            # What CPUs need.
+            self.options.pop("cut_prefills", None)
+        if options and "heads" in kind.name and importlib.util.find_spec("cutlass") is None:
+            # vLLM chooses the fourth version for these models, which is a package of its own.
+            self.options["attention_config"] = {"flash_attn_version": 3}
+
+    def start(self, work, connector=None, **options):
+        return self.one.start(work, connector, **{**self.options, **options})
+
+    def equal(self):
+        """Every comparison is to the last bit."""
+        self.computed, self.cached, said = self.start(computed_and_cached).result()
+        print(f"  {said}", flush=True)
+        self.hits = [x["cached"] for x in self.cached]
+        node = self.one.node(self.one.current, memory="1 GiB").start()
+        first, again = self.start(lambda e: (play_all(e), again_without_cache(e)), self.one.connector(node)).result()
+        self.require(first, self.computed, [0] * len(first), "cold")
+        self.require_groups(node)
+        self.require(again, self.cached, self.hits, "the same engine, its own cache emptied")
+        self.found_and_from_disk(node)
+        self.spoilt(node)
+
+    def require(self, outputs, wanted, hits, what):
+        from experiments import require, require_equal
+
+        found = [x["cached"] for x in outputs]
+        require(found == hits, f"{what}: {found} tokens in the place of {hits} were found")
+        require_equal(outputs, wanted)
+        print(f"  {what}: {found} tokens found, tokens and logprobs equal", flush=True)
+
+    def require_groups(self, node):
+        """Requires a namespace for each group. Prints the number of pages of each."""
+        import hybrid_experiments
+
+        pages = {group: hybrid_experiments.namespace(node, group)["keys"] for group in self.kind.groups}
+        print(f"  pages: {pages}", flush=True)
+
+    def found_and_from_disk(self, node):
+        """An engine that finds pages of another one; then its node is killed, and has them on disk alone."""
+        from experiments import require, require_equal
+
+        run = self.start(found_then_disk, self.one.connector(node))
+        run.hear()
+        node.kill()
+        run.say("without a node")
+        run.hear()
+        node.start()
+        run.say("with a node again")
+        found, without, disk = run.result()
+        self.require(found, self.cached, self.hits, "engine restarted")
+        self.require(without, self.computed, [0] * len(without), "without a node")
+        require(any(x["cached"] for x in disk[-1]), "nothing was found on the disk")
+        for outputs in disk[:-1]:
+            # Some of them before the node was there.
+            for each, computed, cached in zip(outputs, self.computed, self.cached, strict=True):
+                require_equal([each], [cached if each["cached"] else computed])
+        self.require(disk[-1], self.cached, self.hits, "node killed, from disk")
+
+    def spoilt(self, node):
+        """The control: with loaded blocks of one group zeroed, all outputs differ."""
+        from experiments import equal, require
+
+        connector = self.one.connector(node, name="GroupSpoilingConnector", module="spoiling")
+        played = self.start(lambda e: play_spoilt(e, self.kind.groups), connector,
+                            environment={"SPOILT_GROUPS": "none"}).result()
+        for group, outputs in played.items():
+            require([x["cached"] for x in outputs] == self.hits, f"{group}: not all tokens were found")
+            same = sum(equal([x], [y]) for x, y in zip(outputs, self.cached, strict=True))
+            require(same == 0, f"zeroed blocks of {group} make no difference to {same} of {len(outputs)} outputs")
+            print(f"  zeroed blocks of {group}: all outputs differ", flush=True)
+
+    def crowd(self):
+        """Requests at once with blocks for a part of them: EngineCore in a process of its own schedules ahead, and
+        blocks are given to others at once. Such steps round otherwise than those of one request, so tokens are compared
+        as far as these are equally likely, and logprobs with those that vLLM alone gives."""
+        import engines
+        from experiments import require
+
+        several = engines.prompts_with_shared_prefixes(23, 24, 3500)
+        options = {"multiprocessing": self.apart, "async_scheduling": True}
+        wanted, small = self.start(lambda e: (e.play(several, limit=1, alternatives=MANY), smallest_block(e))).result()
+        options["num_gpu_blocks_override"] = 19200 // small
+        alone = self.start(lambda e: [e.play(several, alternatives=MANY)], **options).result()
+        most = self.print_likeness("without a connector", alone, wanted, several)
+        node = self.one.node(self.one.current, memory="4 GiB", durability="relaxed").start()
+        for what in ("one engine twice", "another engine"):
+            turns, counters, how = self.start(lambda e: crowd_twice(e, several), self.one.connector(node),
+                                              **options).result()
+            require(all(how), f"EngineCore runs apart, schedules ahead: {how}")
+            gap = self.print_likeness(f"{what}, {counters}", turns, wanted, several)
+            found, before = (sum(x["cached"] for x in outputs) for outputs in (turns[-1], alone[0]))
+            require(found > 2 * before, f"{found} tokens were found, and {before} of them without a connector")
+            require(gap <= max(0.1, 2 * most), f"logprobs differ by {gap:.2g}, and by {most:.2g} without a connector")
+
+    @staticmethod
+    def print_likeness(what, turns, wanted, several):
+        gaps = []
+        for outputs in turns:
+            said = [likeness(x, y) for x, y in zip(outputs, wanted, strict=True)]
+            gaps.append(max(gap for gap, _ in said))
+            print(f"  {what}: {sum(x['cached'] for x in outputs)} of {sum(map(len, several))} tokens found; of "
+                  f"{sum(len(x['tokens']) for x in outputs)} tokens, {sum(count for _, count in said)} are comparable, "
+                  f"whose logprobs differ by {gaps[-1]:.3f} at most", flush=True)
+        return max(gaps)
+
+
+# Inside an engine's process.
+
+
+def play_all(one):
+    return one.play(prompts(), limit=1)
+
+
+def forget(one):
+    """Empties vLLM's own prefix cache, when blocks of saves are free again."""
+    for _ in range(100):
+        one.idle_steps(3)
+        if one.llm.reset_prefix_cache():
+            return
+    raise RuntimeError("vLLM does not free its prefix cache: blocks are not freed")
+
+
+def again_without_cache(one):
+    forget(one)
+    return play_all(one)
+
+
+def computed_and_cached(one):
+    """Outputs that are computed, and from vLLM's own prefix cache; how vLLM keeps this model."""
+    first, second = play_all(one), play_all(one)
+    one.llm.reset_prefix_cache()
+    if [(x["tokens"], x["logprobs"]) for x in play_all(one)] != [(x["tokens"], x["logprobs"]) for x in first]:
+        raise RuntimeError("vLLM itself does not compute the same twice")
+    return first, second, layout(one)
+
+
+def found_then_disk(one):
+    found = play_all(one)
+    one.say("found")
+    one.wait()
+    without = again_without_cache(one)
+    one.say("computed")
+    one.wait()
+    disk = []
+    for _ in range(10):
+        disk.append(again_without_cache(one))
+        if all(x["cached"] for x in disk[-1]):
+            break
+        time.sleep(1)
+    return found, without, disk
+
+
+def play_spoilt(one, groups):
+    out = {}
+    for group in groups:
+        one.llm.llm_engine.engine_core.engine_core.scheduler.connector.spoil(group)
+        out[group] = again_without_cache(one)
+    return out
+
+
+def smallest_block(one):
+    cache = one.llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config
+    return min(group.kv_cache_spec.block_size for group in cache.kv_cache_groups)
+
+
+def crowd_twice(one, several):
+    """Outputs; preemptions and failed loads; whether EngineCore runs apart and schedules ahead."""
+    from experiments import failed_loads, runs_apart, schedules_ahead
+
+    turns = [one.play(several, alternatives=MANY)]
+    for _ in range(100):
+        # Blocks of saves are held until these have ended.
+        if one.llm.reset_prefix_cache():
+            break
+        time.sleep(0.2)
+        one.play([several[0][:50]], 1)
+    turns.append(one.play(several, alternatives=MANY))
+    metrics = one.metrics()
+    time.sleep(1)
+    counters = (f"{metrics.get('vllm:num_preemptions', 0):.0f} preemptions, {failed_loads(metrics)} failed loads")
+    return turns, counters, (runs_apart(one), schedules_ahead(one))
+
+
+def likeness(x, y):
+    """The largest difference of logprobs up to the first token that differs, and the number of tokens up to there."""
+    gap = 0.0
+    for at, (token, wanted) in enumerate(zip(x["tokens"], y["tokens"], strict=True)):
+        gap = max(gap, abs(x["logprobs"][at] - y["likely"][at].get(token, float("-inf"))))
+        if token != wanted:
+            return gap, at
+    return gap, len(y["tokens"])
+
+
+def layout(one):
+    """How vLLM keeps the KV cache of this model."""
+    config = one.llm.llm_engine.vllm_config
+    cache = one.llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config
+    groups = [f"{len(group.layer_names)} x {type(group.kv_cache_spec).__name__} of {group.kv_cache_spec.block_size} "
+              f"tokens, {group.kv_cache_spec.page_size_bytes} bytes" for group in cache.kv_cache_groups]
+    return (f"layout {getattr(config.cache_config, 'kv_cache_layout', None)}, second model runner "
+            f"{getattr(config, 'use_v2_model_runner', None)}, asynchronous {config.scheduler_config.async_scheduling}; "
+            f"{'; '.join(groups)}")
+
+
+def memory_of_gpu():
+    """MiB of the GPU that are in use by all processes."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    return (total - free) >> 20
+
+
+def times(one, part, arguments, lengths):
+    """Prints the times of a connector of vLLM's own, of Troupe, or of none."""
+    import gpu
+
+    options = {"model": write_large_model(one.directory / "windows-8b"), "load_format": "dummy",
+               "max_model_len": max(lengths) + 4096, "max_num_seqs": 64, "max_num_batched_tokens": 8192,
+               "gpu_memory_utilization": 0.5}
+    connector, node = None, None
+    if part in ("troupe", "raw"):
+        node = one.node(part, memory=arguments.memory, disk="0 B", durability="none").start()
+        connector = one.connector(node, encoding="raw" if part == "raw" else "auto")
+    elif part in PEERS:
+        connector = gpu.peer(part, arguments.memory)
+
+    def work(e):
+        rows = gpu.times_of(e, lengths, arguments.repeat, False)
+        return rows, memory_of_gpu(), layout(e)
+
+    rows, memory, said = one.start(work, connector, **options).result()
+    gpu.print_times(part, rows, hit_bytes)
+    print(f"  {memory} MiB of the GPU in use; {said}", flush=True)
+    if node:
+        print(f"  pages: { {each['name']: each['keys'] for each in node.namespaces()} }", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--troupe", required=True)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--memory", default="40 GiB", help="of the node, and of connectors with memory of their own")
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--tokens", default="4096,16384,65536")
+    parser.add_argument("--without-graphs", action="store_true", help="for CPUs")
+    parser.add_argument("parts", nargs="*", help="all, if none is named")
+    arguments = parser.parse_args()
+    for part in arguments.parts:
+        if part not in PARTS:
+            parser.error(f"there is no part {part}")
+
+    import engines
+
+    engines.prepare(pathlib.Path(arguments.library).resolve())
+    os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    # Kernels that are tuned anew in each process would round otherwise.
+    os.environ.setdefault("TRITON_CACHE_AUTOTUNING", "1")
+    import play
+    import vllm
+    import workplace
+    from experiments import SEVERAL_GROUPS, lab, wrong
+
+    if not play.played_with(vllm.__version__, SEVERAL_GROUPS, None):
+        print(f"left out: Troupe has several KV cache groups from vLLM {SEVERAL_GROUPS} on", flush=True)
+        return 0
+    one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
+    print(f"vLLM {vllm.__version__}; logs in {one.directory}/logs", flush=True)
+    lengths, failed = [int(x) for x in arguments.tokens.split(",")], []
+    for part in arguments.parts or PARTS:
+        one.current, began = part, time.monotonic()
+        print(f"{part}:", flush=True)
+        try:
+            if part in TIMES:
+                times(one, part, arguments, lengths)
+            else:
+                options = {} if arguments.without_graphs else WITH_GRAPHS
+                test = tester(one, kind_named(part.removesuffix("-crowd")), options)
+                (test.crowd if part.endswith("-crowd") else test.equal)()
+        except (wrong, RuntimeError) as error:
+            print(f"  FAILED: {error}", flush=True)
+            failed.append(part)
+        finally:
+            one.end_nodes()
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    print(f"failed: {', '.join(failed) or 'none'}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
