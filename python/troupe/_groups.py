@@ -16,6 +16,9 @@ from troupe._kv_shape import DoesNotFit
 FULL, WINDOW, CHUNK, STATE = (_interface.GROUP_FULL, _interface.GROUP_WINDOW, _interface.GROUP_CHUNK,
                               _interface.GROUP_STATE)
 
+# Tokens of blocks that kernels with blocks of certain sizes take as they are.
+WHOLE_BLOCKS = (16, 32, 64)
+
 WAY_OUT = ("start vLLM with --disable-hybrid-kv-cache-manager, which keeps all layers in one group, or without a KV "
            "connector")
 
@@ -36,6 +39,7 @@ class Group:
     layout: str  # the order of bytes in a block
     stage: int = 0  # from 1 on; 0: there are no stages, or all have as many of these layers
     sizes: tuple[int, ...] = ()  # block bytes of each layer, if they are not the same
+    pieces: int = 1  # blocks of the kernel in one of the scheduler, where these have heads apart
 
     @classmethod
     def of(cls, said, stage):
@@ -59,6 +63,8 @@ class Group:
         layers = "|".join(",".join(names) for names in self.names)
         if self.sizes:
             layers += f" with {','.join(map(str, self.sizes))}"
+        if self.pieces > 1:
+            layers += f" in {self.pieces} pieces"
         return (f"{self.label()}+{self.extra_tokens} blocks {self.block_tokens}x{self.block_bytes} of {layers} as "
                 f"{self.layout}")
 
@@ -104,11 +110,11 @@ class Groups:
         """Members of `troupe_layer` for the layers of a worker's groups."""
         return [view for group in self.of_worker(stage)
                 for name, size in zip(group.names[0], group.sizes or [group.block_bytes] * len(group.names[0]))
-                for view in _views(name, tensors, blocks, size, group.block_bytes)]
+                for view in _views(name, tensors, blocks, size, group)]
 
 
-def own_groups(kv_cache_config, page_tokens, on_cpu, vllm_config):
-    """The groups of the layers in this config: with pipeline parallelism, those of one stage."""
+def own_groups(kv_cache_config, page_tokens, on_cpu, vllm_config, tensors=None):
+    """The groups of the layers in this config: with pipeline parallelism, those of one stage. `tensors`: of a worker."""
     ids = getattr(kv_cache_config, "prefix_cacheable_group_ids", None)
     wanted = range(len(kv_cache_config.kv_cache_groups)) if ids is None else ids
     places, merged = _places(kv_cache_config), {}
@@ -116,8 +122,10 @@ def own_groups(kv_cache_config, page_tokens, on_cpu, vllm_config):
         if not kv_cache_config.kv_cache_groups[number].layer_names:
             continue  # other stages have its layers
         found, specs = _group(number, kv_cache_config.kv_cache_groups[number], page_tokens)
+        if tensors is not None:
+            found = replace(found, pieces=_pieces(found.names[0], tensors, kv_cache_config.num_blocks))
         key = (found.kind, found.tokens, found.extra_tokens, found.block_tokens, found.block_bytes, found.layers,
-               found.sizes, tuple(places[name] for name in found.names[0]))
+               found.sizes, found.pieces, tuple(places[name] for name in found.names[0]))
         merged.setdefault(key, ([], specs))[0].append(found)
     return [_joined(same, " and ".join(dict.fromkeys(layout(same[0].kind, spec, vllm_config, on_cpu) for spec in specs)))
             for same, specs in merged.values()]
@@ -200,6 +208,18 @@ def uneven(kv_cache_config):
                for group in kv_cache_config.kv_cache_groups)
 
 
+def splits_heads(kv_cache_config, vllm_config, on_cpu):
+    """Whether kernels may have smaller blocks than the scheduler, and in each of them heads before tokens. Then the size
+    of the kernels' blocks decides about the order of bytes, and workers alone know it. The kernels for CPUs have the
+    scheduler's blocks."""
+    order = getattr(vllm_config.cache_config, "kv_cache_layout", None) or ""
+    if on_cpu or "H" not in order or order.find("H") > order.find("N"):
+        return False
+    specs = [spec for group in kv_cache_config.kv_cache_groups for spec in _kv_shape.specs_of(group)]
+    return any(spec.block_size not in WHOLE_BLOCKS and getattr(spec, "num_heads", 1) > 1 for spec in specs
+               if "MambaSpec" not in _kv_shape.kinds(spec))
+
+
 def keeps_states(kv_cache_config):
     """Whether the prefix cache has states to hand on: with Mamba layers only in one of its modes."""
     specs = [spec for group in kv_cache_config.kv_cache_groups for spec in _kv_shape.specs_of(group)]
@@ -207,13 +227,14 @@ def keeps_states(kv_cache_config):
     return all(getattr(spec, "mamba_cache_mode", "none") == "align" for spec in states)
 
 
-def _views(name, tensors, blocks, size, piece):
+def _views(name, tensors, blocks, size, group):
     """Members of `troupe_layer` for a layer with blocks of this size, in pieces."""
-    view = _view(name, tensors, blocks, size)
-    return [{**view, "base": view["base"] + first, "bytes": view["bytes"] - first} for first in range(0, size, piece)]
+    view = _view(name, tensors, blocks, size, group.pieces)
+    return [{**view, "base": view["base"] + first, "bytes": view["bytes"] - first}
+            for first in range(0, size, group.block_bytes)]
 
 
-def _view(name, tensors, blocks, block_bytes):
+def _tensor(name, tensors):
     if name not in tensors:
         raise DoesNotFit(f"vLLM has registered no KV cache for {name}, which is in one of its KV cache groups")
     tensor = tensors[name]
@@ -222,6 +243,23 @@ def _view(name, tensors, blocks, block_bytes):
             raise DoesNotFit(f"{name} has {len(tensor)} tensors, of which Troupe supports one: start vLLM without a KV "
                              "connector")
         tensor = tensor[0]
+    return tensor
+
+
+def _pieces(names, tensors, blocks):
+    """How many blocks of the kernel are in one of the scheduler, if they have their heads apart; otherwise it makes no
+    difference, and is 1. `_view` refuses layers that differ from the others."""
+    return math.lcm(*(_heads_apart(_tensor(name, tensors), blocks) for name in names))
+
+
+def _heads_apart(tensor, blocks):
+    size, stride = tensor.shape, tensor.stride()
+    pieces = size[0] // blocks
+    return pieces if pieces > 1 and len(size) > 3 and size[1] > 1 and stride[1] > stride[2] else 1
+
+
+def _view(name, tensors, blocks, block_bytes, known_pieces):
+    tensor = _tensor(name, tensors)
     size, element = list(tensor.shape), tensor.element_size()
     stride = [count * element for count in tensor.stride()]
     # A kernel may have smaller blocks than the scheduler, several of which follow each other.
@@ -234,10 +272,10 @@ def _view(name, tensors, blocks, block_bytes):
     if inner != whole or (pieces > 1 and stride[0] != whole) or pieces * whole != block_bytes:
         raise DoesNotFit(f"a block of {name} does not have {block_bytes} contiguous bytes ({size}, {stride}): "
                          f"Troupe does not support this layout with several KV cache groups: {WAY_OUT}")
-    if pieces > 1 and len(size) > 3 and size[1] > 1 and stride[1] > stride[2]:
-        # Heads before tokens: how large the kernel's blocks are decides the order of bytes, and no identity says it.
+    if _heads_apart(tensor, blocks) != known_pieces:
         raise DoesNotFit(f"this attention backend splits blocks of {name} into {pieces} pieces that have their heads "
-                         f"apart, which Troupe does not support with several KV cache groups: {WAY_OUT}")
+                         "apart, and not those of all layers, or not where vLLM's config says so: start vLLM with "
+                         "--attention-backend TRITON_ATTN, or without a KV connector")
     storage = tensor.untyped_storage()
     return {"base": tensor.data_ptr(), "bytes": storage.nbytes() - (tensor.data_ptr() - storage.data_ptr()),
             "block_stride": pieces * stride[0]}

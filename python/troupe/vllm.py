@@ -117,11 +117,12 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
                            "loaded or saved: start vLLM with --enable-prefix-caching.")
             return
         # The other stages' layers are known when all workers have registered their KV cache, and to the scheduler the
-        # shapes of all layers.
+        # shapes of all layers, and how kernels split blocks.
         staged = vllm_config.parallel_config.pipeline_parallel_size > 1
         self._alike_by_config = staged and _stages.alike_by_config(vllm_config, kv_cache_config)
         self._awaits_stages = bool(SEVERAL_GROUPS) and (
             _groups.uneven(kv_cache_config)
+            or _groups.needed(kv_cache_config) and _groups.splits_heads(kv_cache_config, vllm_config, runs_on_cpu())
             or staged and not (self._alike_by_config and role == KVConnectorRole.SCHEDULER))
         if self._awaits_stages:
             return
@@ -222,7 +223,8 @@ class TroupeConnector(KVConnectorBase_V1, *SEVERAL_GROUPS):
         if SEVERAL_GROUPS:
             out["page_tokens"] = page_sizes(vllm_config, cache)[0]
             out["groups"] = [group.said()
-                             for group in _groups.own_groups(cache, out["page_tokens"], on_cpu, vllm_config)]
+                             for group in _groups.own_groups(cache, out["page_tokens"], on_cpu, vllm_config,
+                                                             self._tensors)]
         return out
 
     def _take_stages(self, said):

@@ -73,6 +73,8 @@ class engine:
         self.pipe, self.multiprocessing = pipe, options.pop("multiprocessing", None)
         if options.pop("cut_prefills", False):
             cut_prefills()
+        if tokens := options.pop("kernel_block", None):
+            split_blocks(tokens)
         if options.get("pipeline_parallel_size", 1) > 1:
             make_room_between_stages()
         if options.get("speculative_config") and on_cpus():
@@ -166,6 +168,17 @@ def cut_prefills():
 
     if "get_kv_cache_spec" in vars(MambaMixer2):
         del MambaMixer2.get_kv_cache_spec
+
+
+def split_blocks(tokens):
+    """Lets vLLM's kernels for CPUs have blocks of so many tokens in the place of the scheduler's, as some on GPUs have.
+    Their heads are apart, too."""
+    from troupe import _groups
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    CPUAttentionBackend.get_supported_kernel_block_sizes = staticmethod(lambda kv_cache_spec=None: [tokens])
+    asked = _groups.splits_heads
+    _groups.splits_heads = lambda kv_cache_config, vllm_config, on_cpu: asked(kv_cache_config, vllm_config, False)
 
 
 def draft_foreseen(outputs):

@@ -14,7 +14,7 @@ import engines
 from experiments import (PROMPT, PROMPTS, ROUNDING, SEVERAL_GROUPS, equal, experiments, external, failed_loads, groups_of,
                          halves, play_two_in_turns, require, require_attached, require_equal, runs_apart,
                          schedules_ahead, usual, versions, wrong)
-from hybrid_kinds import CONVOLUTIONS, KINDS, MORE_HEADS, PADDED, SEVERAL_SHAPES, kind  # noqa: F401
+from hybrid_kinds import CONVOLUTIONS, KINDS, MORE_HEADS, PADDED, SEVERAL_SHAPES, SPLIT, kind  # noqa: F401
 
 # How much logprobs of a schedule with bfloat16 differ from those of another one, see `ROUNDING` in experiments.py.
 COARSE = 0.1
@@ -90,14 +90,14 @@ def require_all_found(lab, this, made):
 
 
 @of_each_kind("an empty cache; then another engine finds the longest prefix that every group has",
-              (*KINDS, CONVOLUTIONS, PADDED, SEVERAL_SHAPES))
+              (*KINDS, CONVOLUTIONS, PADDED, SEVERAL_SHAPES, SPLIT))
 def restarted(this, lab):
     made = warm(lab, this, "restarted")
     found = require_all_found(lab, this, made)
     return found, f"{this.found()} of {PROMPT} tokens each"
 
 
-@of_each_kind("EngineCore in a process of its own, asynchronous scheduling", (*KINDS, SEVERAL_SHAPES))
+@of_each_kind("EngineCore in a process of its own, asynchronous scheduling", (*KINDS, SEVERAL_SHAPES, SPLIT))
 def own_process(this, lab):
     made = lab.node(f"{this.name}-own-process").start()
     wanted = baseline(lab, this, usual(), **this.exact)
@@ -497,7 +497,7 @@ def retention_interval(this, lab):
 
 
 @of_each_kind("control: loaded blocks of one group and then the other are zeroed, and each output differs",
-              (*KINDS, CONVOLUTIONS, PADDED))
+              (*KINDS, CONVOLUTIONS, PADDED, SPLIT))
 def control(this, lab):
     made = warm(lab, this, "control")
     wanted = baseline(lab, this, usual())

@@ -1,7 +1,7 @@
 """Models whose layers need several KV cache groups, or have several shapes in one, and what is known of their hits."""
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tiny_heads
 import tiny_hybrids
@@ -76,6 +76,10 @@ KINDS = (
          keeps_all=True),
 )
 
+
+# Kernels have blocks of 32 tokens, with heads apart, as FlashInfer's on GPUs of the Blackwell generation.
+SPLIT = replace(KINDS[1], name="split-blocks", what="gated delta net, blocks split by kernels",
+                options={"kernel_block": 32})
 
 # Played as little as possible, since Troupe does not distinguish it from the other kinds with states.
 CONVOLUTIONS = kind("convolutions", "short convolutions", tiny_model.convolutions, tiny_hybrids.convolution_weights,

@@ -2,6 +2,7 @@
 
 import array
 import ctypes
+import math
 import sys
 import unittest
 
@@ -263,6 +264,51 @@ class groups(with_groups):
         worker.register_kv_caches({"a": fake_vllm.tensor((100, 2, 16, 128)), "b": fake_vllm.tensor((100, 1, 16, 128))})
         with self.assertRaisesRegex(ValueError, "was not told"):
             worker.bind_connector_metadata(fake_vllm.some(data=b"for one namespace", groups=0))
+
+    def split(self, *shapes, order=None, layout="LBHNC"):
+        """Workers of engines whose kernels have blocks of these shapes, in those of 80 tokens, and their scheduler."""
+        fake_vllm.platform.cpu = False
+        states = type("MambaSpec", (fake_vllm.MambaSpec,), {"block_size": 80})
+        cache = fake_vllm.grouped_config([(states(), ["mixer"]), (fake_vllm.FullAttentionSpec(block_size=80), ["attn"])],
+                                         page_tokens=80, hash_tokens=80)
+        scheduler = self.made(cache, cache_config__kv_cache_layout=layout)
+        workers = [self.made(cache, KVConnectorRole.WORKER, cache_config__kv_cache_layout=layout) for _ in shapes]
+        state = sum(math.prod(shape) * each.itemsize for shape, each in zip(states.shapes, states.dtypes))
+        for worker, shape in zip(workers, shapes):
+            worker.register_kv_caches({"mixer": fake_vllm.tensor((100, 1, 1, state), itemsize=1),
+                                       "attn": fake_vllm.tensor(shape, order=order)})
+        return workers, scheduler
+
+    def test_the_identity_contains_how_kernels_split_blocks_with_heads_apart(self):
+        registered, seen = [], []
+
+        def register(worker, layers, count, blocks):
+            registered.append([each.block_stride for each in layers[:count]])
+            seen.append(self.layouts)
+            return 0
+
+        self.library.answers["troupe_worker_register"] = register
+        workers, scheduler = self.split((500, 2, 16, 128), (200, 2, 40, 128), (100, 2, 80, 128))
+        self.assertEqual(self.asked("troupe_scheduler_create_groups"), [])
+        # 80 tokens, 2 heads, 256 bytes.
+        self.assertEqual([strides[0] for strides in registered], [40960] * 3)
+        self.assertEqual(len({layout for layouts in seen for layout in layouts}), 6)
+        scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): workers[0].get_handshake_metadata()})
+        self.assertEqual(self.layouts, seen[0])
+
+    def test_blocks_that_kernels_split_with_heads_side_by_side_have_one_order(self):
+        workers, scheduler = self.split((500, 2, 16, 128), (100, 2, 80, 128), order=(0, 2, 1, 3), layout="LBNHC")
+        self.assertEqual(len(self.asked("troupe_scheduler_create_groups")), 1)
+        self.assertEqual([worker.get_handshake_metadata() for worker in workers], [None, None])
+
+    def test_split_blocks_that_the_scheduler_does_not_know_of_are_refused(self):
+        whole, split = fake_vllm.tensor((100, 2, 80, 128)), fake_vllm.tensor((500, 2, 16, 128))
+        self.assertEqual(_groups._pieces(["a", "b"], {"a": whole, "b": split}, 100), 5)
+        for tensor, known in ((whole, 5), (split, 1), (split, 10)):
+            with self.assertRaisesRegex(ValueError, "heads apart"):
+                _groups._view("a", {"a": tensor}, 100, 40960, known)
+        with self.assertRaisesRegex(ValueError, "5 pieces that have their heads apart.*--attention-backend TRITON_ATTN"):
+            self.split((500, 2, 16, 128), layout="LBNHC")
 
     def test_layers_of_one_shape_stay_one_namespace_if_they_lie_apart(self):
         full = fake_vllm.FullAttentionSpec
