@@ -346,7 +346,7 @@ TEST_CASE("config rules: a rule about a key that already has an error is skipped
 }
 
 TEST_CASE("config rules: the slots of all slabs fit into the memory of the registry", "[config]") {
-  const overrides slabs{"storage.ranks[0].slab_bytes=8 GiB", "storage.ranks[1].slab_bytes=8 GiB"};
+  const overrides slabs{"storage.ranks[0].slab_bytes=7 GiB", "storage.ranks[1].slab_bytes=7 GiB"};
   auto small = slabs;
   small.push_back("registry.memory_bytes=2 MiB");
   const auto problems = bad(small_config, small);

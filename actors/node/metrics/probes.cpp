@@ -87,14 +87,12 @@ void show(metrics_state& to, const rank_stats& x) {
            number(x.io.saved_payload_bytes));
   to.count("troupe_saved_stored_bytes_total", "Bytes in which these pages are stored.", rank,
            number(x.io.saved_stored_bytes));
-  if (x.io.slab_bytes > 0) {
-    to.set("troupe_slab_limit_bytes", "Disk space that the pages of a sparse slab file may use.", rank,
-           number(x.io.slab_bytes));
-    to.set("troupe_slab_occupied_bytes", "Disk space that the slots of a sparse slab file occupy.", rank,
-           number(x.io.slab_occupied_bytes));
-    to.set("troupe_slab_page_bytes", "Disk space that the pages of a sparse slab file need.", rank,
-           number(x.io.slab_page_bytes));
-  }
+  to.set("troupe_slab_limit_bytes", "Disk space that the pages of a sparse slab file may use.", rank,
+         number(x.io.slab_bytes));
+  to.set("troupe_slab_occupied_bytes", "Disk space that the slots of a sparse slab file occupy.", rank,
+         number(x.io.slab_occupied_bytes));
+  to.set("troupe_slab_page_bytes", "Disk space that the pages of a sparse slab file need.", rank,
+         number(x.io.slab_page_bytes));
   to.count("troupe_read_bytes_total", "Bytes read.", rank, number(x.io.read_bytes));
   to.count("troupe_written_bytes_total", "Bytes written.", rank, number(x.io.written_bytes));
   to.count("troupe_failed_transfers_total", "Reads and writes that failed.", rank, number(x.io.failed));
