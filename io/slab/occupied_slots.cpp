@@ -10,7 +10,9 @@
 #include <fcntl.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/ioctl.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 namespace troupe::io {
@@ -55,6 +57,10 @@ private:
 } // namespace
 
 bool can_be_sparse(int descriptor) {
+  // It keeps an allocated part as long as any of it is used.
+  struct statfs system {};
+  if (::fstatfs(descriptor, &system) != 0 || system.f_type == BTRFS_SUPER_MAGIC)
+    return false;
   constexpr auto length = static_cast<off_t>(4 * page_alignment);
   constexpr auto half = length / 2;
   const bool trims = ::fallocate(descriptor, 0, 0, length) == 0 && ::fallocate(descriptor, trim_mode, half, half) == 0;

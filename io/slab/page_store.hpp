@@ -107,7 +107,7 @@ public:
   /// Null where all slots are usable.
   virtual std::shared_ptr<store_growth> growth() const { return nullptr; }
 
-  /// The bytes that each usable slot of a sparse store occupies on the disk; empty where that is unknown. May wait for
+  /// The bytes that each usable slot of a sparse store occupies on the disk, at most; empty for others. May wait for
   /// the disk.
   virtual std::vector<std::uint64_t> occupied() const { return {}; }
 

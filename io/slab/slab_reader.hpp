@@ -15,6 +15,10 @@ namespace troupe::io {
 /// Errors: `slab_damaged`, `io_error`.
 result<slab_spec> identify_slab(int descriptor, const std::filesystem::path& path);
 
+/// The disk space that a sparse slab file was granted, for slots and what is behind them; 0 for other files. It
+/// occupies less where its pages are encoded.
+std::uint64_t granted_slab_bytes(const std::filesystem::path& path);
+
 /// A slab file on disk that no node has open, for offline inspection. Opened read-only; changes nothing. A shared lock
 /// keeps nodes out while it is open.
 class slab_reader {

@@ -82,7 +82,10 @@ std::vector<std::uint64_t> slab_store::occupied() const {
   const auto& growth = slab_.growth();
   if (!growth || !growth->is_sparse())
     return {};
-  return occupied_slots(slab_.descriptor(), growth->slots(), traits_.slot_bytes).value_or(std::vector<std::uint64_t>());
+  if (auto found = occupied_slots(slab_.descriptor(), growth->slots(), traits_.slot_bytes))
+    return std::move(*found);
+  log::get("io")->warn("{}: the file system does not say what it occupies; all slots count as whole", traits_.place);
+  return std::vector<std::uint64_t>(growth->slots(), traits_.slot_bytes);
 }
 
 bool goes_past_the_kernel(engine_kind kind, const std::filesystem::path& file) {

@@ -410,6 +410,35 @@ TEST_CASE("allocator elastic: where a sparse file has less room, slots are evict
   check_sum(state);
 }
 
+TEST_CASE("allocator elastic: slots beyond the room are evicted when leases have ended, without another request",
+          "[allocator]") {
+  allocator_state state({.slots = 8, .elastic = true, .there = 8, .granted = 6});
+  state.set_room(8);
+  state.take(1, 8, at(500), at(0));
+  const auto mine = answer(state);
+  state.publish(mine);
+  state.set_room(7);
+  CHECK(state.take_outbox().evict == 1);
+  state.eviction_done(0, false);
+  state.tick(at(1));
+  CHECK(state.take_outbox().evict == 1);
+  state.eviction_done(0, false);
+  state.tick(at(2));
+  CHECK(state.take_outbox().evict == 0);
+  state.tick(at(1002));
+  CHECK(state.take_outbox().evict == 1);
+}
+
+TEST_CASE("allocator elastic: a room that is known before the first request evicts nothing", "[allocator]") {
+  allocator_state state({.slots = 8, .elastic = true, .there = 4, .granted = 2});
+  CHECK(state.restore(slots_t{{0, 7}, {1, 7}, {2, 7}, {3, 7}}).size() == 4);
+  state.restored();
+  state.set_room(3);
+  CHECK(state.take_outbox().evict == 0);
+  state.take(1, 1, at(500), at(0));
+  CHECK(state.take_outbox().evict > 0);
+}
+
 TEST_CASE("allocator elastic: the free slots of a file can be listed after claims were restored", "[allocator]") {
   allocator_state state({.slots = 10, .first_generation = 5, .elastic = true, .there = 3, .granted = 2});
   CHECK(state.restore(slots_t{{1, 7}}) == std::vector{errc::ok});

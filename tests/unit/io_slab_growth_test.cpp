@@ -1,6 +1,7 @@
 #include "io/slab/disk_budget.hpp"
 #include "io/slab/occupied_slots.hpp"
 #include "io/slab/slab_growth.hpp"
+#include "io/slab/slab_reader.hpp"
 #include "io/slab/slab_trailer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
@@ -371,6 +372,8 @@ TEST_CASE("slab growth: a sparse slab has slots without disk space of their own,
     CHECK(growth.extend(3).has_value());
     CHECK(growth.slots() == 8);
   }
+  CHECK(granted_slab_bytes(spec.path) == 6 * slot_size + tail());
+  CHECK(granted_slab_bytes(scratch / "none") == 0);
   auto slab = slab_file::open(growing_spec(spec.path, 1));
   REQUIRE(slab.has_value());
   CHECK(slab->spec().sparse);

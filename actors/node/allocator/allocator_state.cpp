@@ -44,8 +44,8 @@ allocator_state::allocator_state(const allocator_options& options)
   slab_.there = std::min(options_.there.value_or(options_.slots), options_.slots);
   slab_.count(slot_state::free) = slab_.there;
   slab_.limit = options_.elastic && !options_.there ? 0 : slab_.there;
-  room_ = slab_.there;
-  granted_ = options_.granted > 0 ? std::min(options_.granted, slab_.there) : slab_.there;
+  file_.room = slab_.there;
+  file_.granted = options_.granted > 0 ? std::min(options_.granted, slab_.there) : slab_.there;
   if (slab_.there == 0)
     return;
   slab_.first_free = options_.first_slot < slab_.there ? options_.first_slot : 0;
@@ -171,6 +171,7 @@ void allocator_state::grant(const parked_request& to, errc code_if_fewer) {
 
 void allocator_state::take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now) {
   now_ = std::max(now_, now);
+  file_.was_asked = true;
   end_closing(now);
   if (count == 0) {
     outbox_.answers.push_back({request, {}, errc::ok});
@@ -252,7 +253,8 @@ void allocator_state::ask_for_growth(std::uint64_t wanted) {
   slab_growth_.asked_at = now_;
   const auto there = options_.there ? slab_.there : slab_.limit;
   outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - there));
-  outbox_.grow_within_room = options_.there && room_ > slab_.there ? std::min(outbox_.grow, room_ - slab_.there) : 0;
+  outbox_.grow_within_room =
+      options_.there && file_.room > slab_.there ? std::min(outbox_.grow, file_.room - slab_.there) : 0;
 }
 
 bool allocator_state::awaits_growth() const noexcept {
@@ -291,22 +293,26 @@ void allocator_state::resize(std::uint32_t slots) {
 }
 
 void allocator_state::grown(std::uint32_t slots, std::uint32_t granted) {
-  slab_growth_.answered(slots > slab_.there || granted > granted_, now_, options_.growth_retry);
+  slab_growth_.answered(slots > slab_.there || granted > file_.granted, now_, options_.growth_retry);
   while (slab_.there < std::min(slots, options_.slots))
     push_free(slab_.there++);
   // There is room for as many more, at least: the io worker has not counted it yet.
-  room_ += std::max(granted, granted_) - granted_;
-  granted_ = std::max(granted, granted_);
+  file_.room += std::max(granted, file_.granted) - file_.granted;
+  file_.granted = std::max(granted, file_.granted);
   limit_file();
 }
 
 void allocator_state::set_room(std::uint32_t pages) {
-  room_ = pages;
-  limit_file();
+  file_.room = pages;
+  // As after restoring, nothing is evicted before the first request.
+  if (file_.was_asked)
+    limit_file();
+  else
+    slab_.limit = std::min(slab_.there, std::max(file_.granted, file_.room));
 }
 
 void allocator_state::limit_file() {
-  set_limit(std::min(slab_.there, std::max(granted_, room_)));
+  set_limit(std::min(slab_.there, std::max(file_.granted, file_.room)));
 }
 
 void allocator_state::set_limit(std::uint32_t slots) {
@@ -424,6 +430,7 @@ void allocator_state::tick(timestamp now) {
   end_rest(now);
   if (resting_.size() < resting)
     settle();
+  retry_eviction();
   bool served = false;
   for (auto p = parked_.begin(); p != parked_.end();) {
     if (p->deadline > now) {
@@ -436,6 +443,15 @@ void allocator_state::tick(timestamp now) {
   }
   if (served || ((options_.elastic || options_.memory_slots > 0) && !parked_.empty()))
     settle();
+}
+
+// Pages of a sparse file may wait for the disk space of those that are to be evicted, without any further request.
+void allocator_state::retry_eviction() {
+  if (!exhausted_ || slab_.too_many() == 0 || now_ < retry_eviction_at_)
+    return;
+  retry_eviction_at_ = later(now_, options_.growth_retry);
+  exhausted_ = false;
+  settle();
 }
 
 std::optional<timestamp> allocator_state::next_deadline() const {

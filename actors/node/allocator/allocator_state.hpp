@@ -183,7 +183,7 @@ public:
   std::uint32_t slab_slots() const noexcept { return static_cast<std::uint32_t>(slab_.limit); }
   /// For a file that grows: how many slots it has, and for how many whole pages it has disk space.
   std::uint32_t file_slots() const noexcept { return slab_.there; }
-  std::uint32_t granted() const noexcept { return granted_; }
+  std::uint32_t granted() const noexcept { return file_.granted; }
   bool has_memory_slots() const noexcept { return options_.memory_slots > 0; }
   std::size_t parked() const noexcept { return parked_.size(); }
   allocator_stats stats() const noexcept;
@@ -240,6 +240,16 @@ private:
       const auto kept = in_use() - count(slot_state::quarantined);
       return kept > limit ? kept - limit : 0;
     }
+  };
+
+  /// A file that grows. Its slots may be in use as far as the larger of the two numbers allows.
+  struct grown_file {
+    /// For how many whole pages it has disk space.
+    std::uint32_t granted = 0;
+    /// For how many pages there is room.
+    std::uint32_t room = 0;
+    /// Whether slots were requested.
+    bool was_asked = false;
   };
 
   /// Growth that was requested and not answered yet, and the time before which none is requested again.
@@ -308,6 +318,7 @@ private:
   /// Serves waiting requests in order, and requests eviction if necessary.
   void settle();
   void ask_for_eviction();
+  void retry_eviction();
   /// Requests more slots of the slab, or else more memory, if `wanted` are missing.
   void ask_for_growth(std::uint64_t wanted);
   bool may_grow() const noexcept;
@@ -324,10 +335,7 @@ private:
   slot_kind memory_;
   growth slab_growth_;
   growth frame_growth_;
-  /// For a file that grows: for how many whole pages it has disk space, and how many pages there is room for. Its slots
-  /// may be in use as far as the larger of the two allows.
-  std::uint32_t granted_ = 0;
-  std::uint32_t room_ = 0;
+  grown_file file_;
   std::uint32_t frames_ = 0;
   /// The latest time that a call has passed.
   timestamp now_ = timestamp::min();
@@ -353,8 +361,10 @@ private:
   bool came_back_ = false;
   /// Whether the number of slots was below the low watermark and has not reached the high one since.
   bool refilling_ = false;
-  /// The shards reported that nothing can be evicted. They are asked again at the next request for slots.
+  /// The shards reported that nothing can be evicted. They are asked again at the next request for slots, or after a
+  /// while if more slots are in use than may be.
   bool exhausted_ = false;
+  timestamp retry_eviction_at_ = timestamp::min();
 
   /// Whether claims are being restored.
   bool restoring_ = false;

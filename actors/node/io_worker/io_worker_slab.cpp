@@ -55,10 +55,21 @@ void io_worker_state::write_behind() {
       start_check(x.frame);
   }
   trim_slots();
+  if (draining_ && !damaged_ && transfers_.size() == 0 && usage_.trims() == 0)
+    drop_held();
   if (damaged_)
     for (const auto& x : to_write_.take_all())
       if (frames_.turn(x.frame) == x.turn)
         fills_.written(x.frame, errc::slab_damaged);
+}
+
+// Nothing is certain to give disk space back any more.
+void io_worker_state::drop_held() {
+  if (!to_write_.any_held())
+    return;
+  for (const auto& x : to_write_.take_all())
+    if (frames_.turn(x.frame) == x.turn && frames_.state(x.frame) == frame_state::dirty)
+      drop_page(x.frame);
 }
 
 void io_worker_state::trim_slots() {

@@ -432,6 +432,8 @@ private:
   void write_behind();
   /// Requests trims of slots, as far as they are needed.
   void trim_slots();
+  /// Drops the pages that are held for want of disk space, and notifies the shards.
+  void drop_held();
   void start_check(frame_number f);
   void written(frame_number f, errc code, timestamp now);
   void end_of_read(const page_transfer& t, errc code, timestamp now);

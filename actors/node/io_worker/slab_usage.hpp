@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -76,10 +77,7 @@ public:
   std::optional<trim> next_trim(std::uint64_t tag);
   /// False: that was no trim. A failed one leaves the slot as it was, and there are no more until `retry_trims`.
   bool end_trim(std::uint64_t tag, bool done);
-  void retry_trims() noexcept {
-    trims_fail_ = false;
-    changed_ = true;
-  }
+  void retry_trims() noexcept { changed_ = std::exchange(trims_fail_, false) || changed_; }
   std::size_t trims() const noexcept { return trims_.size(); }
 
   /// For how many pages there is room, those that are there included; at least as many as were granted.

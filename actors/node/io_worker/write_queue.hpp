@@ -51,6 +51,7 @@ public:
   void hold() { held_.push_back(take()); }
   /// Held entries are the first ones again, in their order.
   void release();
+  bool any_held() const noexcept { return !held_.empty(); }
 
   /// A write to the slab has failed with this code.
   void note_trouble(errc code, timestamp now);

@@ -1,7 +1,9 @@
 #include "actors/node/namespaces/namespace_files.hpp"
 
 #include "base/log.hpp"
+#include "io/slab/slab_reader.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <sys/stat.h>
 #include <utility>
@@ -27,7 +29,9 @@ public:
           name.find(".rank-") != std::string::npos && (name.ends_with(".slab") || name.ends_with(".slab.new"));
       struct stat status {};
       if (a_slab && x.is_regular_file(none) && ::stat(x.path().c_str(), &status) == 0)
-        out.push_back({name, static_cast<std::uint64_t>(status.st_blocks) * 512});
+        // A sparse file has a right to more than it occupies.
+        out.push_back(
+            {name, std::max(static_cast<std::uint64_t>(status.st_blocks) * 512, io::granted_slab_bytes(x.path()))});
     }
     return out;
   }
