@@ -150,6 +150,14 @@ std::optional<growth_record> read_growth_record(std::span<const std::byte> block
   return growth_record{x.slots, x.incarnation, x.granted};
 }
 
+std::optional<current_record> current_growth_record(int descriptor, const slab_spec& spec) {
+  const auto first = record_at(descriptor, spec, 0);
+  const auto second = record_at(descriptor, spec, 1);
+  if (second && (!first || second->slots > first->slots))
+    return current_record{*second, 1};
+  return first ? std::optional(current_record{*first, 0}) : std::nullopt;
+}
+
 result<void> slab_growth::begin(int descriptor, const slab_spec& spec) {
   if (::ftruncate(descriptor, static_cast<off_t>(slab_file_bytes(spec))) != 0)
     return tl::unexpected(system_error(errno, "cannot set the length of " + named(spec.path)));
@@ -165,18 +173,15 @@ result<void> slab_growth::begin(int descriptor, const slab_spec& spec) {
 }
 
 result<std::shared_ptr<slab_growth>> slab_growth::open(int descriptor, const slab_spec& spec) {
-  const auto first = record_at(descriptor, spec, 0);
-  const auto second = record_at(descriptor, spec, 1);
-  if (!first && !second)
+  const auto found = current_growth_record(descriptor, spec);
+  if (!found)
     return fail(errc::slab_damaged,
                 named(spec.path) + " has no sound record of its size; delete the file to start anew");
-  const bool second_counts = !first || (second && second->slots > first->slots);
-  const auto& found = second_counts ? *second : *first;
   unique_descriptor own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (!own)
     return tl::unexpected(system_error(errno, "cannot set up " + named(spec.path)));
-  take_space_back(descriptor, spec, found.slots * spec.slot_bytes);
-  return std::shared_ptr<slab_growth>(new slab_growth(std::move(own), spec, found, second_counts ? 0 : 1));
+  take_space_back(descriptor, spec, found->record.slots * spec.slot_bytes);
+  return std::shared_ptr<slab_growth>(new slab_growth(std::move(own), spec, found->record, 1 - found->at));
 }
 
 result<void> slab_growth::check_number(std::uint64_t slots) const {

@@ -39,6 +39,15 @@ growth_record_block make_growth_record(const growth_record& x);
 /// Nothing if the block is no valid record.
 std::optional<growth_record> read_growth_record(std::span<const std::byte> block);
 
+/// The record of a growing file that counts, and which of the two it is.
+struct current_record {
+  growth_record record;
+  std::size_t at = 0;
+};
+
+/// Nothing if neither is valid, for a file with this spec.
+std::optional<current_record> current_growth_record(int descriptor, const slab_spec& spec);
+
 /// Grows a slab file. Disk space is allocated first, then the record is written. So a crash leaves a file with the old
 /// or the new number of slots, and never a torn record without the one before it.
 class slab_growth final : public store_growth {

@@ -34,20 +34,6 @@ bool read_whole(int descriptor, std::span<std::byte> into, std::uint64_t offset)
   return true;
 }
 
-/// The record of a growing file that counts; no slots without a valid one.
-growth_record record_of(int descriptor, const slab_spec& spec) {
-  growth_record out;
-  for (std::uint64_t record = 0; record < slab_growth::record_bytes; record += slab_trailer_bytes) {
-    growth_record_block block{};
-    if (!read_whole(descriptor, block, spec.slots * spec.slot_bytes + record))
-      continue;
-    const auto found = read_growth_record(block);
-    if (found && found->incarnation == spec.incarnation && found->slots <= spec.slots && found->slots > out.slots)
-      out = *found;
-  }
-  return out;
-}
-
 } // namespace
 
 result<slab_spec> identify_slab(int descriptor, const std::filesystem::path& path) {
@@ -73,7 +59,8 @@ std::uint64_t granted_slab_bytes(const std::filesystem::path& path) {
   const auto spec = opened ? identify_slab(opened.get(), path) : fail(errc::not_found, "there is no such file");
   if (!spec || !spec->sparse)
     return 0;
-  return record_of(opened.get(), *spec).granted * spec->slot_bytes + slab_growth::record_bytes + slab_trailer_bytes;
+  const auto found = current_growth_record(opened.get(), *spec);
+  return (found ? found->record.granted : 0) * spec->slot_bytes + slab_growth::record_bytes + slab_trailer_bytes;
 }
 
 result<slab_reader> slab_reader::open(const std::filesystem::path& path) {
@@ -89,7 +76,11 @@ result<slab_reader> slab_reader::open(const std::filesystem::path& path) {
   auto spec = identify_slab(opened.get(), path);
   if (!spec)
     return tl::unexpected<error>(spec.error());
-  const auto slots = spec->grows ? record_of(opened.get(), *spec).slots : spec->slots;
+  auto slots = spec->slots;
+  if (spec->grows) {
+    const auto found = current_growth_record(opened.get(), *spec);
+    slots = found ? found->record.slots : 0;
+  }
   if (slots == 0 && spec->grows)
     return fail(errc::slab_damaged, in_words(path) + " has no sound record of its size");
   return slab_reader(std::move(*spec), slots, std::move(opened));
