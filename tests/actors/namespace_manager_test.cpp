@@ -16,7 +16,8 @@ namespace {
 /// Ranks in memory only, of which the last one fails as long as the test wants.
 class refusing_files final : public namespace_files {
 public:
-  std::vector<file> list() const override { return {}; }
+  std::vector<std::string> list() const override { return {}; }
+  std::uint64_t bytes_of(const std::string&) const override { return 0; }
   bool has(const std::string&) const override { return false; }
   void remove(const std::string&) override {}
 

@@ -135,11 +135,16 @@ class namespace_folder::run final : public namespace_files {
 public:
   run(namespace_folder& of, std::shared_ptr<namespace_memory> memory) : of_(of), memory_(std::move(memory)) {}
 
-  std::vector<file> list() const override {
-    std::vector<file> out;
+  std::vector<std::string> list() const override {
+    std::vector<std::string> out;
     for (const auto& [name, x] : of_.slabs_)
-      out.push_back({name, x->slots * x->slot_bytes + io::slab_tail_bytes});
+      out.push_back(name);
     return out;
+  }
+
+  std::uint64_t bytes_of(const std::string& name) const override {
+    const auto& x = *of_.slabs_.at(name);
+    return x.slots * x.slot_bytes + io::slab_tail_bytes;
   }
 
   bool has(const std::string& name) const override { return of_.slabs_.contains(name); }

@@ -20,20 +20,26 @@ public:
                        std::shared_ptr<const write_gate> gate)
       : options_(std::move(options)), extents_(std::move(extents)), gate_(std::move(gate)) {}
 
-  std::vector<file> list() const override {
-    std::vector<file> out;
+  std::vector<std::string> list() const override {
+    std::vector<std::string> out;
     std::error_code none;
     for (const auto& x : fs::directory_iterator(made_slabs(*options_), none)) {
       const auto name = x.path().filename().string();
       const bool a_slab =
           name.find(".rank-") != std::string::npos && (name.ends_with(".slab") || name.ends_with(".slab.new"));
-      struct stat status {};
-      if (a_slab && x.is_regular_file(none) && ::stat(x.path().c_str(), &status) == 0)
-        // A sparse file has a right to more than it occupies.
-        out.push_back(
-            {name, std::max(static_cast<std::uint64_t>(status.st_blocks) * 512, io::granted_slab_bytes(x.path()))});
+      if (a_slab && x.is_regular_file(none))
+        out.push_back(name);
     }
     return out;
+  }
+
+  std::uint64_t bytes_of(const std::string& name) const override {
+    const auto path = made_slabs(*options_) / name;
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0)
+      return 0;
+    // A sparse file has a right to more than it occupies.
+    return std::max(static_cast<std::uint64_t>(status.st_blocks) * 512, io::granted_slab_bytes(path));
   }
 
   bool has(const std::string& name) const override {

@@ -18,14 +18,11 @@ class namespace_files {
 public:
   virtual ~namespace_files() = default;
 
-  struct file {
-    std::string name;
-    /// The disk space that it uses.
-    std::uint64_t bytes = 0;
-  };
+  /// The names of all files, sound or not, including unfinished ones.
+  virtual std::vector<std::string> list() const = 0;
 
-  /// All files, sound or not, including unfinished ones.
-  virtual std::vector<file> list() const = 0;
+  /// The disk space that a file uses, or that it was granted if that is more. Reads the file.
+  virtual std::uint64_t bytes_of(const std::string& name) const = 0;
 
   /// Whether a file of this name exists.
   virtual bool has(const std::string& name) const = 0;

@@ -114,8 +114,8 @@ std::uint64_t namespace_manager::bytes_not_open(const namespace_id& ns, const ra
   const auto open = open_files(ns, opened);
   std::uint64_t sum = 0;
   for (const auto& x : options_.files->list())
-    if (x.name.ends_with(".slab") && !open.contains(x.name))
-      sum += x.bytes;
+    if (x.ends_with(".slab") && !open.contains(x))
+      sum += options_.files->bytes_of(x);
   return sum;
 }
 
@@ -309,8 +309,8 @@ void namespace_manager::leave_residence(const namespace_id& ns, rank_number coun
 void namespace_manager::remove_files(const namespace_id& ns) {
   const auto prefix = to_string(ns) + ".rank-";
   for (const auto& x : options_.files->list())
-    if (x.name.starts_with(prefix))
-      options_.files->remove(x.name);
+    if (x.starts_with(prefix))
+      options_.files->remove(x);
 }
 
 void namespace_manager::sweep() {
@@ -320,10 +320,10 @@ void namespace_manager::sweep() {
       if (x.growth)
         kept.insert(made_slab_name(id, x.rank));
   for (const auto& x : options_.files->list()) {
-    if (kept.contains(x.name))
+    if (kept.contains(x))
       continue;
-    log::get("node")->info("{} is removed: its namespace is not kept", x.name);
-    options_.files->remove(x.name);
+    log::get("node")->info("{} is removed: its namespace is not kept", x);
+    options_.files->remove(x);
   }
 }
 
