@@ -123,30 +123,29 @@ void allocator::flush() {
     grow_frames(out.grow_frames);
 }
 
+template <class Asked, class Grown, class AsBefore>
+void allocator::take_growth(Asked asked, const char* of, Grown grown, AsBefore as_before) {
+  asked.then(grown, [this, of, as_before](const caf::error& e) {
+    log::get("allocator")->error("no more {}: rank {} ({})", of, rank_, to_string(from_caf(e)));
+    as_before();
+  });
+}
+
 void allocator::grow(std::uint32_t slots, std::uint32_t within_room) {
-  const auto no_more = [this](const caf::error& e) {
-    log::get("allocator")->error("no more slots: rank {} ({})", rank_, to_string(from_caf(e)));
-  };
   if (grower_) {
     const auto grown = [this](std::uint32_t now_there, std::uint32_t granted) {
       state_.grown(now_there, granted);
       flush();
     };
-    request(grower_, caf::infinite, grow_atom_v, ns_, rank_, slots, within_room)
-        .then(grown, [this, no_more, grown](const caf::error& e) {
-          no_more(e);
-          grown(state_.file_slots(), state_.granted());
-        });
-    return;
+    return take_growth(request(grower_, caf::infinite, grow_atom_v, ns_, rank_, slots, within_room), "slots", grown,
+                       [this, grown] { grown(state_.file_slots(), state_.granted()); });
   }
   const auto grown = [this](std::uint32_t now_there) {
     state_.resize(now_there);
     flush();
   };
-  request(worker_, caf::infinite, grow_atom_v, slots).then(grown, [this, no_more, grown](const caf::error& e) {
-    no_more(e);
-    grown(state_.slab_slots());
-  });
+  take_growth(request(worker_, caf::infinite, grow_atom_v, slots), "slots", grown,
+              [this, grown] { grown(state_.slab_slots()); });
 }
 
 void allocator::grow_frames(std::uint32_t frames) {
@@ -154,10 +153,8 @@ void allocator::grow_frames(std::uint32_t frames) {
     state_.frames_grown(now_there);
     flush();
   };
-  request(worker_, caf::infinite, grow_atom_v, frames).then(grown, [this, grown](const caf::error& e) {
-    log::get("allocator")->error("no more memory: rank {} ({})", rank_, to_string(from_caf(e)));
-    grown(state_.frames());
-  });
+  take_growth(request(worker_, caf::infinite, grow_atom_v, frames), "memory", grown,
+              [this, grown] { grown(state_.frames()); });
 }
 
 void allocator::fence(std::vector<slot_ref> slots) {

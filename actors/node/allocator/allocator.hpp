@@ -34,6 +34,9 @@ private:
   void grow(std::uint32_t slots, std::uint32_t within_room);
   /// Requests more memory from the io worker, for memory slots.
   void grow_frames(std::uint32_t frames);
+  /// Passes the answer on to `grown`; after an error there is as much as before.
+  template <class Asked, class Grown, class AsBefore>
+  void take_growth(Asked asked, const char* of, Grown grown, AsBefore as_before);
   void fenced(const std::vector<slot_ref>& slots);
   /// Tells the io worker which slots are free after a restart.
   void vacate_free();

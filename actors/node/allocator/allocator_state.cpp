@@ -251,8 +251,7 @@ void allocator_state::ask_for_growth(std::uint64_t wanted) {
     return;
   slab_growth_.asked = true;
   slab_growth_.asked_at = now_;
-  const auto there = options_.there ? slab_.there : slab_.limit;
-  outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - there));
+  outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - grown_so_far()));
   outbox_.grow_within_room =
       options_.there && file_.room > slab_.there ? std::min(outbox_.grow, file_.room - slab_.there) : 0;
 }
@@ -269,8 +268,7 @@ void allocator_state::eviction_done(std::uint64_t freed, bool more) {
 }
 
 bool allocator_state::may_grow() const noexcept {
-  const auto there = options_.there ? slab_.there : slab_.limit;
-  return options_.elastic && slab_growth_.may_ask(now_) && there < options_.slots;
+  return options_.elastic && slab_growth_.may_ask(now_) && grown_so_far() < options_.slots;
 }
 
 bool allocator_state::may_grow_frames(std::uint64_t wanted) const noexcept {
@@ -304,15 +302,16 @@ void allocator_state::grown(std::uint32_t slots, std::uint32_t granted) {
 
 void allocator_state::set_room(std::uint32_t pages) {
   file_.room = pages;
-  // As after restoring, nothing is evicted before the first request.
-  if (file_.was_asked)
-    limit_file();
-  else
-    slab_.limit = std::min(slab_.there, std::max(file_.granted, file_.room));
+  limit_file();
 }
 
 void allocator_state::limit_file() {
-  set_limit(std::min(slab_.there, std::max(file_.granted, file_.room)));
+  const auto limit = std::min(slab_.there, std::max(file_.granted, file_.room));
+  // As after restoring, nothing is evicted before the first request.
+  if (file_.was_asked)
+    set_limit(limit);
+  else
+    slab_.limit = limit;
 }
 
 void allocator_state::set_limit(std::uint32_t slots) {

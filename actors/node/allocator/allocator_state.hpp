@@ -322,6 +322,8 @@ private:
   /// Requests more slots of the slab, or else more memory, if `wanted` are missing.
   void ask_for_growth(std::uint64_t wanted);
   bool may_grow() const noexcept;
+  /// How many slots of the slab there can be without further growth.
+  std::uint64_t grown_so_far() const noexcept { return options_.there ? slab_.there : slab_.limit; }
   /// Sets the limit of a file that grows.
   void limit_file();
   bool may_grow_frames(std::uint64_t wanted) const noexcept;

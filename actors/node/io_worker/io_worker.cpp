@@ -173,7 +173,7 @@ io_worker::behavior_type io_worker::make_behavior() {
 }
 
 void io_worker::know_allocator(const registry_peers& peers) {
-  if (!parts_->options.memory_only && parts_->options.memory_slots == 0 && !growth_)
+  if (!parts_->options.reports_frames() && !growth_)
     return;
   for (std::size_t i = 0; i < peers.allocators.size(); ++i)
     if (i < peers.namespaces.size() && peers.namespaces[i] == parts_->name.ns && i < peers.ranks.size() &&
@@ -257,7 +257,7 @@ void io_worker::notify_allocator() {
   if (const auto room = state_.take_changed_room())
     request(allocator_, caf::infinite, grow_atom_v, *room).then([] {}, [](const caf::error&) {});
   const auto frames = memory_.take_changed_frames();
-  if (frames && (parts_->options.memory_only || parts_->options.memory_slots > 0))
+  if (frames && parts_->options.reports_frames())
     request(allocator_, caf::infinite, resize_atom_v, *frames).then([] {}, [](const caf::error&) {});
 }
 

@@ -43,15 +43,14 @@ void io_worker_state::write_behind() {
     to_write_.release();
   while (may_write_behind()) {
     const auto x = to_write_.front();
-    // The page may have been dropped, and the frame reused.
-    const bool is_void = frames_.turn(x.frame) != x.turn || frames_.state(x.frame) != frame_state::dirty;
     // A page for which there is no disk space yet is held, and not those behind it, whose slots may give some back.
-    if (!is_void && !usage_.begin_write(frames_.page(x.frame).where.slot)) {
+    const bool waits = is_due(x);
+    if (waits && !usage_.begin_write(frames_.page(x.frame).where.slot)) {
       to_write_.hold();
       continue;
     }
     to_write_.take();
-    if (!is_void)
+    if (waits)
       start_check(x.frame);
   }
   trim_slots();
@@ -63,12 +62,17 @@ void io_worker_state::write_behind() {
         fills_.written(x.frame, errc::slab_damaged);
 }
 
+// The page may have been dropped, and the frame reused.
+bool io_worker_state::is_due(const write_queue::entry& x) const {
+  return frames_.turn(x.frame) == x.turn && frames_.state(x.frame) == frame_state::dirty;
+}
+
 // Nothing is certain to give disk space back any more.
 void io_worker_state::drop_held() {
   if (!to_write_.any_held())
     return;
   for (const auto& x : to_write_.take_all())
-    if (frames_.turn(x.frame) == x.turn && frames_.state(x.frame) == frame_state::dirty)
+    if (is_due(x))
       drop_page(x.frame);
 }
 
@@ -105,8 +109,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
   if (verdict == errc::ok && damaged_ && !frames_.dropped(t.frame)) {
     // The slab was found damaged while the page was being verified.
     transfers_.end(number);
-    usage_.end_write(t.slot);
-    written(t.frame, errc::slab_damaged, now);
+    written(t, errc::slab_damaged, now);
     fences_.end_transfer(t.slot);
     return;
   }
@@ -122,13 +125,12 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
     return;
   }
   transfers_.end(number);
-  usage_.end_write(t.slot);
   if (!frames_.dropped(t.frame)) {
     ++stats_.damaged_pages;
     out_.damaged.push_back({frames_.page(t.frame), verdict, page_tier::memory});
     frames_.drop(t.frame);
   }
-  written(t.frame, verdict == errc::ok ? errc::stale : verdict, now);
+  written(t, verdict == errc::ok ? errc::stale : verdict, now);
   fences_.end_transfer(t.slot);
   write_behind();
   serve(now);
@@ -140,8 +142,7 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
     if (end_of_scrub_read(c, now))
       continue;
     if (usage_.end_trim(c.tag, c.status == errc::ok)) {
-      if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down)
-        to_write_.note_trouble(c.status, now);
+      note_outcome(c.status, now);
       continue;
     }
     const auto ended = transfers_.end(c.tag);
@@ -159,10 +160,8 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
     if (t.read) {
       end_of_read(t, c.status, now);
     } else {
-      usage_.end_write(t.slot);
-      if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down)
-        to_write_.note_trouble(c.status, now);
-      written(t.frame, c.status, now);
+      note_outcome(c.status, now);
+      written(t, c.status, now);
     }
     fences_.end_transfer(t.slot);
   }
@@ -247,7 +246,15 @@ void io_worker_state::end_of_read(const page_transfer& t, errc code, timestamp n
   }
 }
 
-void io_worker_state::written(frame_number f, errc code, timestamp now) {
+// A transfer that was cancelled says nothing about the disk.
+void io_worker_state::note_outcome(errc code, timestamp now) {
+  if (code != errc::ok && code != errc::cancelled && code != errc::shutting_down)
+    to_write_.note_trouble(code, now);
+}
+
+void io_worker_state::written(const page_transfer& t, errc code, timestamp now) {
+  const auto f = t.frame;
+  usage_.end_write(t.slot);
   const bool dropped = frames_.dropped(f);
   fills_.written(f, dropped && code == errc::ok ? errc::stale : code);
   frames_.end_write(f, code == errc::ok);

@@ -351,10 +351,10 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
       frames_.filled(f);
       const auto sizes = io::sizes_of(frames_.bytes(f));
       const auto slot = frames_.page(f).where.slot;
+      const auto needed = sizes.stored > 0 ? size_for(sizes.stored) : frame_size::whole;
       if (sizes.stored > 0)
-        sizes_.note(slot, size_for(sizes.stored));
-      if (!in_memory_only(slot))
-        usage_.assign(slot, sizes.stored > 0 ? size_for(sizes.stored) : frame_size::whole);
+        sizes_.note(slot, needed);
+      usage_.assign(slot, needed);
       ++stats_.saved_pages;
       ++saved;
       stats_.saved_payload_bytes += sizes.payload;

@@ -93,6 +93,8 @@ struct io_worker_options {
 
   /// Slots of the slab.
   std::uint64_t slab_slots() const noexcept { return memory_only ? 0 : slots - memory_slots; }
+  /// Whether the allocator has to be notified of the number of frames.
+  bool reports_frames() const noexcept { return memory_only || memory_slots > 0; }
   /// Whether the worker has to be notified of leases.
   bool listens() const noexcept { return !memory_only && (second_hit || prefetch_pages_max > 0); }
 };
@@ -432,10 +434,14 @@ private:
   void write_behind();
   /// Requests trims of slots, as far as they are needed.
   void trim_slots();
+  /// Whether the page of the entry is still to be written.
+  bool is_due(const write_queue::entry& x) const;
   /// Drops the pages that are held for want of disk space, and notifies the shards.
   void drop_held();
   void start_check(frame_number f);
-  void written(frame_number f, errc code, timestamp now);
+  void written(const page_transfer& t, errc code, timestamp now);
+  /// A write or a trim has ended with this code.
+  void note_outcome(errc code, timestamp now);
   void end_of_read(const page_transfer& t, errc code, timestamp now);
   /// The page is larger than assumed: it is read once more, into a whole frame. For those who wait for it, it is
   /// missing if there is none: they hold other frames, for which others may wait.

@@ -34,7 +34,6 @@ void slab_usage::set_occupied(slot_state& s, extent x) noexcept {
 }
 
 void slab_usage::set_page(slot_state& s, extent x) noexcept {
-  page_bytes_ += bytes_of(x) - bytes_of(s.page);
   pages_ += static_cast<std::uint64_t>(x != extent::none) - static_cast<std::uint64_t>(s.page != extent::none);
   encoded_pages_ +=
       static_cast<std::uint64_t>(x == extent::encoded) - static_cast<std::uint64_t>(s.page == extent::encoded);
@@ -193,7 +192,7 @@ bool slab_usage::end_trim(std::uint64_t tag, bool done) {
 std::uint32_t slab_usage::room() const noexcept {
   // Encoded pages may be followed by whole ones in their slots.
   const auto growth = encoded_pages_ * (options_.whole_bytes - options_.encoded_bytes);
-  const auto needed = page_bytes_ + std::min(granted_bytes() / margin_part, growth);
+  const auto needed = page_bytes() + std::min(granted_bytes() / margin_part, growth);
   const auto usual = bytes_of(usual_ == frame_size::encoded ? extent::encoded : extent::whole);
   auto out = pages_;
   if (needed <= granted_bytes())
@@ -215,7 +214,7 @@ std::string slab_usage::check() const {
     if (s.writing && s.trimming)
       return "a slot is written to while it is trimmed";
   }
-  if (occupied != occupied_bytes_ || needed != page_bytes_ || pages != pages_)
+  if (occupied != occupied_bytes_ || needed != page_bytes() || pages != pages_)
     return "the sums over the slots of the slab are wrong";
   return {};
 }

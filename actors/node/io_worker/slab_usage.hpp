@@ -61,7 +61,7 @@ public:
     changed_ = true;
   }
 
-  /// A page of this size is to be written to the slot, which it has from now on.
+  /// A page of this size is to be written to the slot, which it has from now on. Slots beyond the slab do not count.
   void assign(slot_number slot, frame_size size);
   /// The slot is free: its page is dead. A write may still be in progress.
   void vacate(slot_number slot);
@@ -88,7 +88,9 @@ public:
   void pages_are_known() noexcept { room_is_known_ = true; }
   /// What all slots occupy, and what their pages need.
   std::uint64_t occupied_bytes() const noexcept { return occupied_bytes_; }
-  std::uint64_t page_bytes() const noexcept { return page_bytes_; }
+  std::uint64_t page_bytes() const noexcept {
+    return encoded_pages_ * options_.encoded_bytes + (pages_ - encoded_pages_) * options_.whole_bytes;
+  }
   /// How many pages these are.
   std::uint64_t pages() const noexcept { return pages_; }
   std::uint64_t granted_bytes() const noexcept { return granted_ * options_.whole_bytes; }
@@ -128,7 +130,6 @@ private:
   std::uint64_t granted_ = 0;
   std::vector<slot_state> slots_;
   std::uint64_t occupied_bytes_ = 0;
-  std::uint64_t page_bytes_ = 0;
   /// Pages that are there, and those of them that are encoded.
   std::uint64_t pages_ = 0;
   std::uint64_t encoded_pages_ = 0;
