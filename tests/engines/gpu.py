@@ -355,20 +355,29 @@ def print_times(name, rows, hit_bytes=lambda tokens: tokens * TOKEN_BYTES):
               flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def read_arguments(description, all_parts, **flags):
+    """Of a program that plays parts on a GPU; `flags`: further ones, with what they do."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--troupe", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--work", required=True)
     parser.add_argument("--memory", default="40 GiB", help="of the node, and of connectors with memory of their own")
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--tokens", default="4096,16384,65536")
+    for name, effect in flags.items():
+        parser.add_argument("--" + name.replace("_", "-"), action="store_true", help=effect)
     parser.add_argument("parts", nargs="*", help="all, if none is named")
     arguments = parser.parse_args()
     for part in arguments.parts:
-        if part not in PARTS:
+        if part not in all_parts:
             parser.error(f"there is no part {part}")
-    lengths = [int(x) for x in arguments.tokens.split(",")]
+    arguments.lengths = [int(x) for x in arguments.tokens.split(",")]
+    return arguments
+
+
+def main():
+    arguments = read_arguments(__doc__, PARTS)
+    lengths = arguments.lengths
 
     import engines
 

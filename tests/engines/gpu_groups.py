@@ -13,7 +13,6 @@ shared prefixes, and blocks for some of them. It runs in an environment with vLL
 --without-graphs on CPUs. Exits with 1 if an output is wrong.
 """
 
-import argparse
 import dataclasses
 import importlib.util
 import os
@@ -302,12 +301,12 @@ def memory_of_gpu():
     return (total - free) >> 20
 
 
-def times(one, part, arguments, lengths):
+def times(one, part, arguments):
     """Prints the times of a connector of vLLM's own, of Troupe, or of none."""
     import gpu
 
     options = {"model": write_large_model(one.directory / "windows-8b"), "load_format": "dummy",
-               "max_model_len": max(lengths) + 4096, "max_num_seqs": 64, "max_num_batched_tokens": 8192,
+               "max_model_len": max(arguments.lengths) + 4096, "max_num_seqs": 64, "max_num_batched_tokens": 8192,
                "gpu_memory_utilization": 0.5}
     connector, node = None, None
     if part in ("troupe", "raw"):
@@ -317,7 +316,7 @@ def times(one, part, arguments, lengths):
         connector = gpu.peer(part, arguments.memory)
 
     def work(e):
-        rows = gpu.times_of(e, lengths, arguments.repeat, False)
+        rows = gpu.times_of(e, arguments.lengths, arguments.repeat, False)
         return rows, memory_of_gpu(), layout(e)
 
     rows, memory, said = one.start(work, connector, **options).result()
@@ -328,19 +327,9 @@ def times(one, part, arguments, lengths):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--troupe", required=True)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--work", required=True)
-    parser.add_argument("--memory", default="40 GiB", help="of the node, and of connectors with memory of their own")
-    parser.add_argument("--repeat", type=int, default=2)
-    parser.add_argument("--tokens", default="4096,16384,65536")
-    parser.add_argument("--without-graphs", action="store_true", help="for CPUs")
-    parser.add_argument("parts", nargs="*", help="all, if none is named")
-    arguments = parser.parse_args()
-    for part in arguments.parts:
-        if part not in PARTS:
-            parser.error(f"there is no part {part}")
+    import gpu
+
+    arguments = gpu.read_arguments(__doc__, PARTS, without_graphs="for CPUs")
 
     import engines
 
@@ -358,13 +347,13 @@ def main():
         return 0
     one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
     print(f"vLLM {vllm.__version__}; logs in {one.directory}/logs", flush=True)
-    lengths, failed = [int(x) for x in arguments.tokens.split(",")], []
+    failed = []
     for part in arguments.parts or PARTS:
         one.current, began = part, time.monotonic()
         print(f"{part}:", flush=True)
         try:
             if part in TIMES:
-                times(one, part, arguments, lengths)
+                times(one, part, arguments)
             else:
                 options = {} if arguments.without_graphs else WITH_GRAPHS
                 test = tester(one, kind_named(part.removesuffix("-crowd")), options)

@@ -1,17 +1,15 @@
-#include "base/unique_descriptor.hpp"
 #include "io/page.hpp"
-#include "io/slab/occupied_slots.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"
 #include "tests/patience.hpp"
+#include "tests/sparse_files.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <fcntl.h>
 #include <fstream>
 #include <optional>
 #include <sys/stat.h>
@@ -102,14 +100,9 @@ private:
   std::uint64_t most_ = 0;
 };
 
-/// Whether files in the temporary directory can be sparse; says so where not.
 bool are_possible() {
   const scratch_directory scratch;
-  const unique_descriptor probe(::open((scratch / "probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  const bool out = io::can_be_sparse(probe.get());
-  if (!out)
-    WARN("skipped: the file system of the temporary directory cannot have sparse slab files");
-  return out;
+  return can_be_sparse_in(scratch.path());
 }
 
 double keys(const serving_node& node) {

@@ -4,6 +4,7 @@
 #include "io/slab/slab_reader.hpp"
 #include "io/slab/slab_trailer.hpp"
 #include "tests/catch.hpp"
+#include "tests/sparse_files.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <csignal>
@@ -330,15 +331,6 @@ void trim(slab_file& slab, std::uint64_t slot, std::uint64_t from) {
                       static_cast<off_t>(slot * slot_size + from), static_cast<off_t>(slot_size - from)) == 0);
 }
 
-/// Whether files there can be sparse; says so where not.
-bool can_be_sparse_in(const scratch_directory& scratch) {
-  const unique_descriptor probe(::open((scratch / "probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  const bool out = can_be_sparse(probe.get());
-  if (!out)
-    WARN("skipped: the file system of the temporary directory cannot have sparse slab files");
-  return out;
-}
-
 std::vector<std::uint64_t> occupied(slab_file& slab) {
   const auto found = occupied_slots(slab.descriptor(), slab.growth()->slots(), slot_size);
   REQUIRE(found);
@@ -350,7 +342,7 @@ std::vector<std::uint64_t> occupied(slab_file& slab) {
 TEST_CASE("slab growth: a sparse slab has slots without disk space of their own, also after a reopen",
           "[io][slab_file]") {
   scratch_directory scratch;
-  if (!can_be_sparse_in(scratch))
+  if (!can_be_sparse_in(scratch.path()))
     return;
   const auto spec = sparse_spec(scratch / "slab");
   {
@@ -427,7 +419,7 @@ TEST_CASE("slab growth: a sparse slab is a growing one where its file system can
 
 TEST_CASE("slab growth: what the slots of a file with many parts occupy is found", "[io][slab_file]") {
   scratch_directory scratch;
-  if (!can_be_sparse_in(scratch))
+  if (!can_be_sparse_in(scratch.path()))
     return;
   const unique_descriptor file(::open((scratch / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   constexpr std::uint64_t count = 1500;

@@ -42,6 +42,16 @@ std::size_t carry_out_trims(slab_usage& usage) {
   return done;
 }
 
+/// Three slots with encoded pages, in the space of two whole ones.
+slab_usage full_of_encoded_pages() {
+  slab_usage out(options(3));
+  out.grant(2);
+  for (slot_number slot = 0; slot < 3; ++slot)
+    REQUIRE(save(out, slot, frame_size::encoded));
+  carry_out_trims(out);
+  return out;
+}
+
 } // namespace
 
 TEST_CASE("slab usage: encoded pages leave room for more pages", "[slab_usage]") {
@@ -100,11 +110,7 @@ TEST_CASE("slab usage: the end of a slot is trimmed under an encoded page, once"
 }
 
 TEST_CASE("slab usage: a write waits until free slots have been trimmed for it", "[slab_usage]") {
-  slab_usage usage(options(3));
-  usage.grant(2);
-  for (slot_number slot = 0; slot < 3; ++slot)
-    REQUIRE(save(usage, slot, frame_size::encoded));
-  carry_out_trims(usage);
+  auto usage = full_of_encoded_pages();
   CHECK(usage.occupied_bytes() == usage.granted_bytes());
   usage.vacate(0);
   usage.vacate(1);
@@ -152,11 +158,7 @@ TEST_CASE("slab usage: a write that waits may find space that other writes give 
 }
 
 TEST_CASE("slab usage: a trim that fails leaves the slot as it was", "[slab_usage]") {
-  slab_usage usage(options(3));
-  usage.grant(2);
-  for (slot_number slot = 0; slot < 3; ++slot)
-    REQUIRE(save(usage, slot, frame_size::encoded));
-  carry_out_trims(usage);
+  auto usage = full_of_encoded_pages();
   usage.vacate(0);
   usage.vacate(1);
   usage.assign(0, frame_size::whole);
