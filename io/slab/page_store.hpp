@@ -51,6 +51,21 @@ struct page_store_traits {
   bool whole_slots = false;
 };
 
+/// Slots that follow each other: the first one, and the one behind the last.
+struct slot_range {
+  std::uint64_t first = 0;
+  std::uint64_t end = 0;
+
+  friend bool operator==(const slot_range&, const slot_range&) = default;
+};
+
+/// Disk space of a store: for how many whole pages it is, and the slots that were given their part of it lately. These
+/// occupy all of it at once, although nothing has been written to them.
+struct granted_space {
+  std::uint64_t pages = 0;
+  std::vector<slot_range> slots;
+};
+
 /// Makes more slots of a store usable, up to the number in its traits. Stays valid without the store. Used by one
 /// thread at a time, which may differ from the store's; blocks for as long as the file system takes.
 class store_growth {
@@ -69,6 +84,9 @@ public:
   /// have less where their pages are encoded. May be called by any thread.
   virtual std::uint64_t granted() const noexcept { return slots(); }
   virtual bool is_sparse() const noexcept { return false; }
+  /// The same number, and the slots that were given disk space since this was called last, or since the store was
+  /// opened. For whoever counts what slots occupy; may be called by any thread.
+  virtual granted_space take_granted() { return {granted(), {}}; }
   /// Makes `slots` usable without more disk space. Only for a sparse store.
   virtual result<void> extend(std::uint64_t slots) {
     return fail(errc::unsupported,

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <mutex>
 #include <type_traits>
 #include <unistd.h>
 
@@ -202,10 +203,20 @@ result<void> slab_growth::record(std::uint64_t slots, std::uint64_t granted) {
     static_cast<void>(write_record(descriptor_.get(), spec_, next_, slots_, this->granted()));
     return notified;
   }
+  {
+    const std::lock_guard lock(given_mutex_);
+    if (spec_.sparse && granted > this->granted())
+      given_.push_back({slots_, slots});
+    granted_.store(granted, std::memory_order_relaxed);
+  }
   slots_ = slots;
-  granted_.store(granted, std::memory_order_relaxed);
   next_ = 1 - next_;
   return {};
+}
+
+granted_space slab_growth::take_granted() {
+  const std::lock_guard lock(given_mutex_);
+  return {granted(), std::exchange(given_, {})};
 }
 
 result<void> slab_growth::grow(std::uint64_t slots) {

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
 /// The growth of a slab file. The file has its whole length from the start, with its trailer at the end, and disk space
 /// for its first slots only. Behind the last slot are two records of 4 KiB, written in turns; of the valid ones, that
@@ -66,6 +68,7 @@ public:
   std::uint64_t slot_bytes() const noexcept override { return spec_.slot_bytes; }
   std::uint64_t granted() const noexcept override { return granted_.load(std::memory_order_relaxed); }
   bool is_sparse() const noexcept override { return spec_.sparse; }
+  granted_space take_granted() override;
   result<void> grow(std::uint64_t slots) override;
   result<void> extend(std::uint64_t slots) override;
 
@@ -82,6 +85,9 @@ private:
   slab_spec spec_;
   std::uint64_t slots_ = 0;
   std::atomic<std::uint64_t> granted_{0};
+  /// Guards `given_`, and `granted_` against changes between the two.
+  std::mutex given_mutex_;
+  std::vector<slot_range> given_;
   /// The index of the record that is written next: not the current one.
   std::size_t next_ = 0;
 };

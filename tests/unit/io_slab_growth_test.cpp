@@ -368,6 +368,10 @@ TEST_CASE("slab growth: a sparse slab has slots without disk space of their own,
     REQUIRE(growth.grow(8).has_value());
     CHECK(growth.slots() == 8);
     CHECK(growth.granted() == 6);
+    const auto given = growth.take_granted();
+    CHECK(given.pages == 6);
+    CHECK(given.slots == std::vector<io::slot_range>{{6, 8}});
+    CHECK(growth.take_granted().slots.empty());
     CHECK(disk_bytes(spec.path) <= 5 * slot_size + tail() + page_alignment);
     CHECK(occupied(*slab) == std::vector<std::uint64_t>{slot_size / 2, slot_size / 2, slot_size / 2, slot_size / 2, 0,
                                                         slot_size, slot_size, slot_size});

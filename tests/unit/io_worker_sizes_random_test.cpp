@@ -66,7 +66,7 @@ public:
     if (!sparse_)
       return;
     state_.slab_found(std::span(lasting.occupied).first(slab_slots_), true);
-    state_.slab_granted(granted_);
+    state_.slab_granted({granted_, {}});
     // As the allocator does when it knows the index.
     std::vector<slot_ref> free;
     for (slot_number slot = 0; slot < slab_slots_; ++slot)

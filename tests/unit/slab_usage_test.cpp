@@ -211,6 +211,28 @@ TEST_CASE("slab usage: the room is reported when it has changed, and when pages 
   CHECK(usage.take_changed_room() == usage.room());
 }
 
+TEST_CASE("slab usage: slots that were granted occupy their space before they are written", "[slab_usage]") {
+  slab_usage usage(options(6));
+  const std::vector<io::slot_range> first{{0, 2}};
+  usage.grant(2, first);
+  CHECK(usage.occupied_bytes() == 2 * whole);
+  // Slots without space of their own: the first of these finds none until a free one gives up its own.
+  usage.assign(2, frame_size::encoded);
+  CHECK_FALSE(usage.begin_write(2));
+  CHECK(carry_out_trims(usage) == 1);
+  CHECK(usage.begin_write(2));
+  usage.end_write(2);
+  carry_out_trims(usage);
+  const std::vector<io::slot_range> second{{3, 5}};
+  usage.grant(4, second);
+  CHECK(usage.occupied_bytes() == 3 * whole + encoded);
+  REQUIRE(save(usage, 3, frame_size::encoded));
+  CHECK(usage.occupied_bytes() == 3 * whole + encoded);
+  carry_out_trims(usage);
+  CHECK(usage.occupied_bytes() == 2 * whole + 2 * encoded);
+  CHECK(usage.check() == "");
+}
+
 TEST_CASE("slab usage: a file that is not sparse admits everything", "[slab_usage]") {
   slab_usage usage({.slots = 8, .whole_bytes = whole});
   CHECK_FALSE(usage.enabled());
@@ -224,9 +246,9 @@ namespace {
 /// decide, with the worst order that they allow.
 class disk {
 public:
-  disk(std::uint64_t seed, std::uint64_t slots, std::uint64_t granted)
-      : random_(seed), usage_(options(slots)), blocks_(slots), pages_(slots), granted_(granted) {
-    usage_.grant(granted);
+  disk(std::uint64_t seed, std::uint64_t slots, std::uint64_t granted_max)
+      : random_(seed), usage_(options(slots)), blocks_(slots), pages_(slots), granted_max_(granted_max) {
+    grow();
   }
 
   void run(int steps) {
@@ -288,15 +310,26 @@ private:
       return random_() % 4 == 0 ? evict() : void();
     }
   }
+  /// The file gets five more whole slots.
+  void grow() {
+    const std::vector<io::slot_range> given{{slots_, slots_ + 5}};
+    std::fill_n(blocks_.begin() + static_cast<std::ptrdiff_t>(slots_), 5, whole);
+    slots_ += 5;
+    granted_ += 5;
+    usage_.grant(granted_, given);
+  }
   void save() {
     if (in_use() >= usage_.room())
-      return evict();
+      return granted_ < granted_max_ ? grow() : evict();
     std::vector<slot_number> free;
-    for (slot_number slot = 0; slot < pages_.size(); ++slot)
+    for (slot_number slot = 0; slot < slots_; ++slot)
       if (!pages_[slot].there && !writes_.contains(slot))
         free.push_back(slot);
-    if (free.empty())
+    if (free.empty()) {
+      // Slots within the space that there is.
+      slots_ = std::min<std::uint64_t>(std::max<std::uint64_t>(slots_, usage_.room()), pages_.size());
       return;
+    }
     const auto slot = free[random_() % free.size()];
     const bool is_encoded = static_cast<int>(random_() % 10) < encoded_in_ten_;
     pages_[slot] = {true, false, is_encoded ? frame_size::encoded : frame_size::whole};
@@ -373,7 +406,10 @@ private:
   slab_usage usage_;
   std::vector<std::uint64_t> blocks_;
   std::vector<page> pages_;
-  std::uint64_t granted_;
+  std::uint64_t granted_max_;
+  /// Those that there are by now.
+  std::uint64_t slots_ = 0;
+  std::uint64_t granted_ = 0;
   std::vector<slot_number> waiting_;
   std::map<slot_number, std::uint64_t> writes_;
   std::map<std::uint64_t, slab_usage::trim> trims_;

@@ -45,7 +45,7 @@ io_worker::io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts>
   if (!growth_)
     return;
   state_.slab_found(parts_->store->occupied(), parts_->has_pages);
-  state_.slab_granted(growth_->granted());
+  state_.slab_granted(growth_->take_granted());
 }
 
 timestamp io_worker::now() const {
@@ -200,8 +200,8 @@ void io_worker::schedule_tick() {
 // first, since requests may have waited only for that. Then come I/O requests, so that the kernel works during the
 // rest. But the frame of a dropped page is not reused before the shards that list the page have been notified.
 void io_worker::flush() {
-  if (growth_)
-    state_.slab_granted(growth_->granted());
+  if (growth_ && growth_->granted() != state_.granted_slab_pages())
+    state_.slab_granted(growth_->take_granted());
   request_extents();
   // Shards are notified of lost pages before their frames are reused.
   report_damage();

@@ -86,10 +86,8 @@ void io_worker_state::trim_slots() {
   }
 }
 
-void io_worker_state::slab_granted(std::uint64_t pages) {
-  if (pages * options_.slot_bytes == usage_.granted_bytes())
-    return;
-  usage_.grant(pages);
+void io_worker_state::slab_granted(const io::granted_space& x) {
+  usage_.grant(x.pages, x.slots);
   write_behind();
 }
 

@@ -56,6 +56,18 @@ void slab_usage::found(std::span<const std::uint64_t> occupied, bool pages) {
   }
 }
 
+void slab_usage::grant(std::uint64_t pages, std::span<const io::slot_range> given) {
+  granted_ = pages;
+  changed_ = true;
+  for (const auto& x : given)
+    for (auto slot = x.first; slot < std::min<std::uint64_t>(x.end, slots_.size()); ++slot) {
+      auto& s = slots_[slot];
+      set_occupied(s, extent::whole);
+      s.end_is_trimmed = false;
+      list_free(static_cast<slot_number>(slot));
+    }
+}
+
 void slab_usage::assign(slot_number slot, frame_size size) {
   if (slot >= slots_.size())
     return;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/identifiers.hpp"
+#include "io/slab/page_store.hpp"
 #include "messages/io_messages.hpp"
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace troupe {
 /// the file are freed (trimmed).
 ///
 /// The file was granted space for a number of whole pages. An encoded page leaves the end of its slot unoccupied, so
-/// there is room for more pages than that. A slot occupies what its largest page since its last trim needed, also while
-/// it is free: the next page that gets it is likely to be of the same size.
+/// there is room for more pages than that. A slot occupies what it was granted, or what its largest page since its last
+/// trim needed, also while it is free: the next page that gets it is likely to be of the same size.
 ///
 /// Invariants. What all slots occupy is never more than what was granted, as far as this class admits writes
 /// (`begin_write`). A slot is trimmed only while nothing is written to it; its end only under an encoded page, and as a
@@ -55,11 +56,9 @@ public:
   /// What slots occupied when the file was opened, by slot. With `pages`, each of them may have a page of an earlier
   /// run, and counts as used until it is vacated; else all are free.
   void found(std::span<const std::uint64_t> occupied, bool pages);
-  /// There is disk space for so many whole pages.
-  void grant(std::uint64_t pages) noexcept {
-    granted_ = pages;
-    changed_ = true;
-  }
+  /// There is disk space for so many whole pages. These slots were given theirs, and occupy it although they are free:
+  /// nothing may have been written to them.
+  void grant(std::uint64_t pages, std::span<const io::slot_range> given = {});
 
   /// A page of this size is to be written to the slot, which it has from now on. Slots beyond the slab do not count.
   void assign(slot_number slot, frame_size size);
@@ -93,6 +92,7 @@ public:
   }
   /// How many pages these are.
   std::uint64_t pages() const noexcept { return pages_; }
+  std::uint64_t granted() const noexcept { return granted_; }
   std::uint64_t granted_bytes() const noexcept { return granted_ * options_.whole_bytes; }
 
   /// The first inconsistency, or an empty text. For tests.
