@@ -156,9 +156,15 @@ enum class defect : std::uint8_t {
   forget_copies,
   /// The end of the actors that served a namespace is not reported.
   lose_close,
+  /// A disk reports parts of slots as freed that it has kept.
+  lose_trim,
+  /// The io worker is not notified which slots of a sparse slab were given disk space.
+  forget_granted,
+  /// A copy engine writes a page into a frame that is too small for it.
+  overrun_frame,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 73> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
@@ -229,6 +235,9 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_name
     {"keep-record", defect::keep_record},
     {"forget-copies", defect::forget_copies},
     {"lose-close", defect::lose_close},
+    {"lose-trim", defect::lose_trim},
+    {"forget-granted", defect::forget_granted},
+    {"overrun-frame", defect::overrun_frame},
 }};
 
 constexpr std::string_view to_string(defect x) noexcept {

@@ -1,5 +1,6 @@
 #include "tests/simulation/namespace_client.hpp"
 
+#include "codec/page_codec.hpp"
 #include "io/page.hpp"
 #include "tests/simulation/device.hpp"
 #include "tests/simulation/key_tree.hpp"
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace troupe::simulation {
@@ -195,9 +197,34 @@ caf::strong_actor_ptr namespace_client::worker_of(const task& t) const {
   return caf::actor_cast<caf::strong_actor_ptr>(t.at->reply.ranks[t.rank].worker);
 }
 
-std::vector<std::byte> namespace_client::content(const task& t, const key_digest& key) const {
-  const auto& spec = p_.namespaces[t.at->ns];
-  return page_of({key.hi ^ t.at->incarnations[t.rank], key.lo}, t.rank, spec.geometry.page_bytes());
+std::vector<std::byte> namespace_client::content(const task& t, const key_digest& key, bool encoded) const {
+  const auto page = p_.namespaces[t.at->ns].geometry.page_bytes();
+  return page_of({key.hi ^ t.at->incarnations[t.rank], encoded ? ~key.lo : key.lo}, t.rank,
+                 encoded ? codec::stored_bytes(page_encoding::bf16, page) : page);
+}
+
+/// In a part of the time all pages have an encoding, in another one none, or half of them.
+bool namespace_client::chooses_encoding() {
+  if (!p_.encodings)
+    return false;
+  switch (mix(static_cast<std::uint64_t>(world_.now().time_since_epoch() / p_.encoding_period), 1) % 3) {
+  case 0:
+    return true;
+  case 1:
+    return random_.one_in(2);
+  default:
+    return false;
+  }
+}
+
+std::span<std::byte> namespace_client::frame_of(const task& t, std::size_t i) const {
+  const auto page = p_.namespaces[t.at->ns].geometry.page_bytes();
+  return t.at->memory->memory().subspan(t.frames[i].offset, t.frames[i].is_encoded() ? io::encoded_slot_bytes(page)
+                                                                                      : io::slot_bytes(page));
+}
+
+bool namespace_client::overruns(const task& t, std::size_t i) const {
+  return t.frames[i].is_encoded() && !t.encoded[i];
 }
 
 io::page_identity namespace_client::identity(const task& t, const page_ref& page) const {
@@ -244,7 +271,15 @@ void namespace_client::save(const task_ptr& t) {
 }
 
 void namespace_client::place(const task_ptr& t) {
-  ask(t, worker_of(*t), caf::make_message(place_atom_v, frame_request{t->pages, p_.patience}),
+  frame_request wanted{t->pages, p_.patience};
+  if (t->encoded.empty())
+    std::generate_n(std::back_inserter(t->encoded), t->pages.size(), [this] { return chooses_encoding(); });
+  // Now and then it takes a page for one of the other kind.
+  if (p_.encodings && !t->needs_whole)
+    for (const bool x : t->encoded)
+      wanted.sizes.items.push_back(
+          static_cast<std::uint8_t>(x != random_.one_in(8) ? frame_size::encoded : frame_size::whole));
+  ask(t, worker_of(*t), caf::make_message(place_atom_v, std::move(wanted)),
       [this, t](caf::message& answer) {
         const auto reply = answer_as<frame_reply>(answer);
         if (!reply)
@@ -256,9 +291,11 @@ void namespace_client::place(const task_ptr& t) {
         t->gathered.assign(t->pages.size(), static_cast<std::uint8_t>(errc::cancelled));
         for (std::size_t i = 0; i < t->pages.size(); ++i) {
           world_.count("place", reply->frames[i].code());
-          t->offsets.push_back(reply->frames[i].offset);
+          t->frames.push_back(reply->frames[i]);
           if (reply->frames[i].code() != errc::ok)
             continue;
+          if (t->needs_whole && reply->frames[i].is_encoded())
+            world_.fail("frames", text_of(t->pages[i], t->rank) + " gets a frame that is too small");
           ++t->copied;
           t->gathered[i] = 0;
         }
@@ -274,11 +311,20 @@ void namespace_client::place(const task_ptr& t) {
 /// A device writes, first one half and then the other, as long as its process is there.
 void namespace_client::gather(const task_ptr& t, std::size_t i) {
   const auto& where = t->pages[i];
-  const auto slot = io::slot_bytes(p_.namespaces[t->at->ns].geometry.page_bytes());
-  const auto number = t->at->memory->begin_copy(
-      t->offsets[i], "client " + std::to_string(number_) + " gathers " + text_of(where, t->rank), while_there(*t));
-  const auto bytes = t->at->memory->memory().subspan(t->offsets[i], slot);
-  const auto page = content(*t, where.key);
+  const auto number =
+      t->at->memory->begin_copy(t->frames[i].offset,
+                                "client " + std::to_string(number_) + " gathers " + text_of(where, t->rank),
+                                while_there(*t));
+  auto bytes = frame_of(*t, i);
+  auto page = content(*t, where.key, t->encoded[i]);
+  if (overruns(*t, i)) {
+    t->gathered[i] = static_cast<std::uint8_t>(errc::unsupported);
+    page.clear();
+    if (world_.has(defect::overrun_frame))
+      std::memset(bytes.data() + bytes.size(), 1,
+                  std::min<std::size_t>(io::page_alignment, t->at->memory->memory().size() - t->frames[i].offset -
+                                                                bytes.size()));
+  }
   std::memcpy(bytes.data() + io::page_header_bytes, page.data(), page.size() / 2);
   world_.schedule.after(
       random_.skewed_time(microseconds(10), p_.copy_time), [this, t, i, number, bytes, page, life = life_] {
@@ -289,7 +335,10 @@ void namespace_client::gather(const task_ptr& t, std::size_t i) {
           return world_.schedule.idle();
         const auto half = page.size() / 2;
         std::memcpy(bytes.data() + io::page_header_bytes + half, page.data() + half, page.size() - half);
-        io::seal_page(bytes, identity(*t, t->pages[i]));
+        if (!page.empty())
+          io::seal_page(bytes, identity(*t, t->pages[i]),
+                        {t->encoded[i] ? page_encoding::bf16 : page_encoding::raw, page.size(),
+                         io::checksum_of(bytes.subspan(io::page_header_bytes, page.size()))});
         if (life == life_)
           copied(t);
       });
@@ -316,14 +365,38 @@ void namespace_client::fill(const task_ptr& t) {
         std::vector<page_ref> good;
         for (std::size_t i = 0; i < t->pages.size(); ++i) {
           world_.count("fill", static_cast<errc>(reply->results[i]));
-          if (reply->results[i] == 0)
-            good.push_back(t->pages[i]);
+          if (reply->results[i] != 0)
+            continue;
+          good.push_back(t->pages[i]);
+          world_.count(t->encoded[i] ? "page: encoded" : "page: as it is");
         }
+        if (const auto rest = split_off(t)) {
+          world_.count("page: gets a whole frame");
+          t->done = [this, rest](const std::string&) { place(rest); };
+        }
+        if (good.empty() && t->pages.empty())
+          return t->done({});
         if (good.empty())
           return abort(t, "nothing is stored");
         commit(t, good);
       });
   rest(t->at);
+}
+
+namespace_client::task_ptr namespace_client::split_off(const task_ptr& t) {
+  const auto rest = std::make_shared<task>(*t);
+  rest->pages.clear();
+  rest->encoded.clear();
+  rest->frames.clear();
+  rest->needs_whole = true;
+  std::vector<page_ref> others;
+  for (std::size_t i = 0; i < t->pages.size(); ++i)
+    (t->gathered[i] == static_cast<std::uint8_t>(errc::unsupported) ? rest->pages : others).push_back(t->pages[i]);
+  if (rest->pages.empty())
+    return nullptr;
+  rest->encoded.assign(rest->pages.size(), false);
+  t->pages = others;
+  return rest;
 }
 
 void namespace_client::commit(const task_ptr& t, const std::vector<page_ref>& pages) {
@@ -397,7 +470,7 @@ void namespace_client::fetch(const task_ptr& t) {
         std::vector<std::size_t> there;
         for (std::size_t i = 0; i < t->pages.size(); ++i) {
           world_.count(reply->frames[i].promoted != 0 ? "fetch from disk" : "fetch", reply->frames[i].code());
-          t->offsets.push_back(reply->frames[i].offset);
+          t->frames.push_back(reply->frames[i]);
           if (reply->frames[i].code() == errc::ok)
             there.push_back(i);
         }
@@ -413,7 +486,7 @@ void namespace_client::fetch(const task_ptr& t) {
 void namespace_client::scatter(const task_ptr& t, std::size_t i) {
   const bool good = check_page(*t, i, false);
   const auto number = t->at->memory->begin_copy(
-      t->offsets[i], "client " + std::to_string(number_) + " scatters " + text_of(t->pages[i], t->rank),
+      t->frames[i].offset, "client " + std::to_string(number_) + " scatters " + text_of(t->pages[i], t->rank),
       while_there(*t));
   world_.schedule.after(random_.skewed_time(microseconds(10), p_.copy_time), [this, t, i, number, good, life = life_] {
     t->at->memory->end_copy(number);
@@ -432,8 +505,7 @@ void namespace_client::scatter(const task_ptr& t, std::size_t i) {
 bool namespace_client::check_page(const task& t, std::size_t i, bool again) {
   const auto& page = t.pages[i];
   const auto& id = t.at->reply.ns_id;
-  const auto slot = io::slot_bytes(p_.namespaces[t.at->ns].geometry.page_bytes());
-  const auto bytes = t.at->memory->memory().subspan(t.offsets[i], slot);
+  const auto bytes = frame_of(t, i);
   const auto verdict = io::verify_page(bytes, identity(t, page));
   world_.count("load", verdict);
   if (verdict != errc::ok) {
@@ -442,7 +514,8 @@ bool namespace_client::check_page(const task& t, std::size_t i, bool again) {
                                (again ? " any more: " : ": ") + std::string(to_string(verdict)));
     return false;
   }
-  const auto wanted = content(t, page.key);
+  const auto stored = io::expected_payload(bytes, identity(t, page));
+  const auto wanted = content(t, page.key, stored && stored->encoding == page_encoding::bf16);
   if (std::memcmp(bytes.data() + io::page_header_bytes, wanted.data(), wanted.size()) != 0)
     world_.fail("bytes", text_of(page, t.rank) + " has bytes of an earlier namespace of that name");
   return true;

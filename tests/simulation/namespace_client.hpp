@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,10 @@ private:
     ticket name;
     std::vector<key_digest> keys;
     std::vector<page_ref> pages;
-    std::vector<std::uint64_t> offsets;
+    /// A save: which pages have an encoding, and which are known to have none, after a frame was too small.
+    std::vector<bool> encoded;
+    bool needs_whole = false;
+    std::vector<page_frame> frames;
     pin_number pin = 0;
     std::vector<std::uint8_t> gathered;
     std::size_t copied = 0;
@@ -73,13 +77,19 @@ private:
   void ask(const task_ptr& t, const caf::strong_actor_ptr& to, caf::message what, asker::then done);
   caf::strong_actor_ptr shard_of(const task& t) const;
   caf::strong_actor_ptr worker_of(const task& t) const;
-  std::vector<std::byte> content(const task& t, const key_digest& key) const;
+  /// What is stored of the page, as it is or encoded: other bytes, and fewer.
+  std::vector<std::byte> content(const task& t, const key_digest& key, bool encoded) const;
+  bool chooses_encoding();
+  std::span<std::byte> frame_of(const task& t, std::size_t i) const;
+  bool overruns(const task& t, std::size_t i) const;
   io::page_identity identity(const task& t, const page_ref& page) const;
 
   void save(const task_ptr& t);
   void place(const task_ptr& t);
   void gather(const task_ptr& t, std::size_t i);
   void fill(const task_ptr& t);
+  /// Pages that found no room in their frames get whole ones.
+  task_ptr split_off(const task_ptr& t);
   void commit(const task_ptr& t, const std::vector<page_ref>& pages);
   void abort(const task_ptr& t, const std::string& why);
   void load(const task_ptr& t);

@@ -36,10 +36,20 @@ private:
     std::uint64_t slot_bytes = 0;
     std::uint64_t slots_max = 0;
     std::uint64_t slots = 0;
+    /// A sparse one: for how many whole pages it has disk space, and what each slot occupies of it.
+    bool sparse = false;
+    std::uint64_t granted = 0;
+    std::vector<std::uint64_t> occupied;
+    std::uint64_t occupied_bytes = 0;
     bool open = false;
     /// By slot.
     std::map<std::uint64_t, std::vector<std::byte>> pages;
   };
+  /// It occupies this much of the disk from now on.
+  static void occupy(slab& file, std::uint64_t slot, std::uint64_t bytes);
+  /// More whole slots, with disk space.
+  static void grow(slab& file, std::uint64_t slots);
+
   class run;
   class store;
   class growth;

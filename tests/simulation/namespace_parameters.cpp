@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 namespace {
 
-std::vector<namespace_spec> choose_namespaces(random_source& random, const namespace_spec& like) {
+std::vector<namespace_spec> choose_namespaces(random_source& random, const namespace_spec& like, bool encodings) {
   std::vector<namespace_spec> out;
   // Groups of layers of one model have the same keys, and are evicted together.
   const bool of_one_model = random.one_in(2);
@@ -23,8 +23,10 @@ std::vector<namespace_spec> choose_namespaces(random_source& random, const names
     x.group_of = of_one_model ? "a model" : "";
     x.name = x.model = "made " + std::to_string(n);
     x.world_size = random.number(1, 2);
-    // Slots of two or three blocks.
+    // Slots of two or three blocks; of six or nine, of which encoded pages leave one or two.
     x.geometry.block_tokens = random.one_in(2) ? 4 : 40;
+    if (encodings)
+      x.geometry.block_tokens = x.geometry.block_tokens == 4 ? 160 : 240;
     if (!out.empty() && random.one_in(3)) {
       x.name = out.back().name;
       x.salt = "another";
@@ -38,7 +40,9 @@ std::vector<namespace_spec> choose_namespaces(random_source& random, const names
 
 namespace_parameters make_namespace_parameters(random_source random, const namespace_spec& like) {
   namespace_parameters p;
-  p.namespaces = choose_namespaces(random, like);
+  p.encodings = random.one_in(2);
+  p.sparse = p.encodings && !random.one_in(4);
+  p.namespaces = choose_namespaces(random, like, p.encodings);
   p.shards = random.number(1, 3);
   p.clients = random.number(1, 4);
   p.sessions = random.number(1, 3);
@@ -63,6 +67,7 @@ namespace_parameters make_namespace_parameters(random_source random, const names
   default:
     break; // in memory only
   }
+  p.encoding_period = random.skewed_time(milliseconds(100), seconds(10));
   p.io_time = random.skewed_time(microseconds(50), milliseconds(50));
   p.sync_time = random.skewed_time(microseconds(100), milliseconds(100));
   p.copy_time = random.skewed_time(microseconds(10), milliseconds(100));
@@ -100,6 +105,8 @@ std::string namespace_parameters::describe() const {
     if (x)
       out << ' ' << name;
   };
+  flag("encodings", encodings);
+  flag("sparse", sparse);
   flag("second-hit", second_hit);
   flag("late-writes", !write_eagerly);
   flag("prefetch", prefetch_pages > 0);

@@ -27,6 +27,12 @@ struct namespace_parameters {
   std::uint64_t extent_bytes = 0;
   std::uint64_t disk_bytes = 0;
 
+  /// Some pages are encoded, and lie in frames for encoded pages. What share of them changes as often as that.
+  bool encodings = false;
+  duration encoding_period{};
+  /// Slab files are sparse; only with encodings.
+  bool sparse = false;
+
   duration io_time{};
   duration sync_time{};
   duration copy_time{};
