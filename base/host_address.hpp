@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <type_traits>
+#include <vector>
 
 namespace troupe {
 
@@ -24,6 +26,8 @@ struct host_address {
   static constexpr host_address ipv6_loopback() noexcept { return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}; }
   /// Nothing for a name that is of neither family.
   static std::optional<host_address> of(const sockaddr& name) noexcept;
+  /// Reads what `text` writes; nothing for any other text, as a name.
+  static std::optional<host_address> parse(std::string_view text);
 
   constexpr bool is_ipv4() const noexcept {
     for (std::size_t i = 0; i < 10; ++i)
@@ -45,6 +49,10 @@ struct host_address {
 
   friend auto operator<=>(const host_address&, const host_address&) = default;
 };
+
+/// Reads addresses that are separated by commas, with spaces around them or not; an empty text has none. Nothing if one
+/// of them is no address.
+std::optional<std::vector<host_address>> parse_addresses(std::string_view text);
 
 static_assert(std::is_trivially_copyable_v<host_address> && sizeof(host_address) == 16);
 

@@ -70,6 +70,21 @@ result<host_address> address_towards(const std::string& host, std::uint16_t port
   return address ? result<host_address>(*address) : fail(errc::unsupported, "neither an IPv4 nor an IPv6 address");
 }
 
+bool is_on_network_of(const host_address& own, const host_address& other) {
+  const auto all = interfaces();
+  for (const auto* x = all.get(); x != nullptr; x = x->ifa_next) {
+    if (address_of(*x) != own || x->ifa_netmask == nullptr || own.is_ipv4() != other.is_ipv4())
+      continue;
+    const auto mask = host_address::of(*x->ifa_netmask);
+    bool same = mask.has_value();
+    for (std::size_t i = 0; same && i < mask->bytes.size(); ++i)
+      same = ((own.bytes[i] ^ other.bytes[i]) & mask->bytes[i]) == 0;
+    if (same)
+      return true;
+  }
+  return false;
+}
+
 std::string interface_with(const host_address& address) {
   const auto all = interfaces();
   for (const auto* x = all.get(); x != nullptr; x = x->ifa_next)

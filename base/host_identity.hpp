@@ -22,6 +22,9 @@ std::vector<host_address> host_addresses();
 /// the name is resolved. Errors: those of `resolve_host` and `connect_to_any`.
 result<host_address> address_towards(const std::string& host, std::uint16_t port, duration limit);
 
+/// Whether this host has the address `own`, and reaches the other one by the interface of it without a router.
+bool is_on_network_of(const host_address& own, const host_address& other);
+
 /// The interface that has the address; empty where none has it.
 std::string interface_with(const host_address& address);
 

@@ -1,5 +1,6 @@
 #include "config/kinds.hpp"
 
+#include "base/host_address.hpp"
 #include "base/text_parts.hpp"
 #include "config/node_config.hpp"
 #include "config/units.hpp"
@@ -108,6 +109,16 @@ bool are_host_names(std::string_view x) {
   return true;
 }
 
+bool are_ip_addresses(std::string_view x) {
+  constexpr std::size_t most = 16;
+  const auto all = parse_addresses(x);
+  return all && all->size() <= most && std::ranges::none_of(*all, &host_address::is_link_local);
+}
+
+std::string_view ip_advice(std::string_view x) {
+  return are_host_names(x) && !parse_addresses(x) ? "names are not resolved here, write addresses" : std::string_view{};
+}
+
 /// Text that a shell would expand, but a config does not.
 bool is_for_a_shell(std::string_view x) {
   return x == "~" || x.starts_with("~/") || x.starts_with('$');
@@ -141,6 +152,8 @@ const text host_name_or_none{"host", "the name or address of a host, or nothing"
 const text zmq_endpoint{
     "endpoint", "an endpoint as \"tcp://127.0.0.1:5557\" or \"ipc:///run/troupe/events\", or nothing", is_zmq_endpoint};
 const text host_names{"hosts", "names or addresses of hosts, separated by commas", are_host_names};
+const text ip_addresses{"addresses", "up to 16 IP addresses of this host, separated by commas, none of them link-local",
+                        are_ip_addresses, ip_advice};
 const text any_path{"path", "a path", is_path, path_advice};
 const text path_below{"relative path", "a relative path below data_dir, without \"..\"", is_path_below, path_advice};
 

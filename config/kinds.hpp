@@ -83,6 +83,8 @@ extern const text zmq_endpoint;
 extern const text host_name_or_none;
 /// None, or several of them separated by commas.
 extern const text host_names;
+/// None, or up to 16 of them separated by commas, valid beyond one link.
+extern const text ip_addresses;
 extern const text any_path;
 /// A relative path that stays below its start.
 extern const text path_below;

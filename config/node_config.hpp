@@ -351,6 +351,9 @@ struct remote_config {
   bool encrypt = true;
   /// For "tcp": the most connections for the pages of one rank of a client; 0: by the number of processors.
   unsigned streams = 0;
+  /// For "tcp": addresses of this host, one of each interface that pages use; empty: the one by which the other end is
+  /// reached.
+  std::string addresses;
   /// For a node, with "tcp": threads that transfer pages of all clients; 0: by `streams`.
   unsigned threads = 0;
   /// For "ucx", as UCX_TLS and UCX_NET_DEVICES.

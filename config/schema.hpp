@@ -464,7 +464,10 @@ void describe(Visitor& v, remote_config& c) {
   v.field(
       "streams", c.streams, whole{0, 64},
       "For \"tcp\": connections over which the pages of one rank are spread, as many as both ends allow; 0: one for "
-      "every two processors, from one to eight.");
+      "every two processors, from one to eight, and at least one for each address.");
+  v.field("addresses", c.addresses, ip_addresses,
+          "For \"tcp\", on a host with several network interfaces: an address of each one over which pages move, at "
+          "both ends. Connections take turns. Empty: pages move between the addresses that messages use.");
   v.field(
       "threads", c.threads, whole{0, 64},
       "For a node, with \"tcp\": threads that transfer pages of all clients; 0: as many as `streams`, two at least.");

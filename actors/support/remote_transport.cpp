@@ -13,6 +13,11 @@ namespace troupe {
 
 namespace {
 
+std::vector<host_address> addresses_of(const config::remote_config& how) {
+  // The config was checked when it was read.
+  return parse_addresses(how.addresses).value_or(std::vector<host_address>{});
+}
+
 class exposer_when_needed final : public io::memory_exposer {
 public:
   exposer_when_needed(config::remote_config how, std::string host, std::uint16_t port, duration limit)
@@ -28,7 +33,7 @@ public:
       admitted.push_back(address->is_ipv4() ? host_address::ipv4_loopback() : host_address::ipv6_loopback());
     if (how_.transport == "ucx")
       return expose_by_ucx(*address, bytes, admitted);
-    return io::make_tcp_exposer(*address, how_.encrypt, how_.streams)->expose(bytes, admitted);
+    return io::make_tcp_exposer(addresses_beside(*address), how_.encrypt, how_.streams)->expose(bytes, admitted);
   }
 
 private:
@@ -42,6 +47,14 @@ private:
     if (out->is_link_local())
       return fail(errc::unsupported, "pages cannot move over the link-local address " + out->text() +
                                          ": name the node by an address that is valid beyond one link");
+    return out;
+  }
+
+  /// Those of the config, or the one by which the node is reached. A node of this host needs no other.
+  std::vector<host_address> addresses_beside(const host_address& own) const {
+    auto out = addresses_of(how_);
+    if (out.empty() || own.is_loopback())
+      return {own};
     return out;
   }
 
@@ -65,6 +78,12 @@ private:
   duration limit_;
 };
 
+io::tcp_mover_options options_of(const config::remote_config& how) {
+  io::tcp_mover_options out{how.threads, how.encrypt, how.streams, how.stall_time / 4};
+  out.addresses = addresses_of(how);
+  return out;
+}
+
 } // namespace
 
 std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_config& how, std::string host,
@@ -74,11 +93,11 @@ std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_con
 
 result<std::shared_ptr<io::remote_mover>> make_remote_mover(const config::remote_config& how) {
   return how.transport == "ucx" ? io::make_ucx_mover({how.ucx_transports, how.ucx_interfaces})
-                                : io::make_tcp_mover({how.threads, how.encrypt, how.streams, how.stall_time / 4});
+                                : io::make_tcp_mover(options_of(how));
 }
 
 std::uint32_t streams_of(const config::remote_config& how) noexcept {
-  return io::chosen_streams(how.streams);
+  return io::chosen_streams(how.streams, addresses_of(how).size());
 }
 
 } // namespace troupe

@@ -42,8 +42,9 @@ std::size_t tcp_connection::task::to_hear() const noexcept {
 }
 
 tcp_connection::tcp_connection(remote_memory_name name, const stream_name& which, std::uint32_t streams,
-                               std::size_t turn_bytes, std::shared_ptr<piece_source> source)
-    : name_(std::move(name)), number_(which.number), turn_bytes_(turn_bytes), source_(std::move(source)) {
+                               std::size_t turn_bytes, std::shared_ptr<piece_source> source,
+                               const std::optional<host_address>& from)
+    : name_(std::move(name)), which_(which), from_(from), turn_bytes_(turn_bytes), source_(std::move(source)) {
   hello_.stream = which.number;
   hello_.streams = streams;
   hello_.attempt = which.attempt;
@@ -56,7 +57,7 @@ void tcp_connection::connect() {
   if (!where)
     return fail_with(where.error());
   std::transform(name_.key.begin(), name_.key.end(), hello_.token.begin(), [](auto x) { return std::byte{x}; });
-  auto made = tcp_stream::connect(where->where);
+  auto made = tcp_stream::connect(where->of(which_), from_);
   if (!made)
     return fail_with(made.error());
   stream_ = std::move(*made);
@@ -71,7 +72,7 @@ void tcp_connection::work() {
   take_pieces();
   const auto sent = send_some();
   if (sent > 0 && source_)
-    source_->on_progress(number_, sent);
+    source_->on_progress(which_.number, sent);
 }
 
 void tcp_connection::on_ready() {
@@ -84,7 +85,7 @@ void tcp_connection::on_ready() {
     moved += sent + heard;
   }
   if (moved > 0 && source_)
-    source_->on_progress(number_, moved);
+    source_->on_progress(which_.number, moved);
 }
 
 void tcp_connection::on_tick() {
@@ -125,7 +126,7 @@ std::size_t tcp_connection::send_some() {
       ++sent_;
   }
   if (is_open)
-    source_->on_open(number_);
+    source_->on_open(which_.number);
   return put.bytes;
 }
 
@@ -169,14 +170,14 @@ std::size_t tcp_connection::hear_some() {
 void tcp_connection::end_first() {
   tasks_.pop_front();
   --sent_;
-  source_->on_answered(number_);
+  source_->on_answered(which_.number);
   // The next pieces, which the answer has made room for.
   if (source_)
     take_pieces();
 }
 
 void tcp_connection::take_pieces() {
-  for (const auto& x : source_->take(number_))
+  for (const auto& x : source_->take(which_.number))
     tasks_.push_back({{x.kind, ++last_number_, x.offset, x.here.size()}, x.here, 0, {}, 0});
 }
 
@@ -189,7 +190,7 @@ void tcp_connection::fail_with(error why) {
     stream_.abort();
   sent_ = 0;
   tasks_.clear();
-  source->on_failed(number_, std::move(why));
+  source->on_failed(which_.number, std::move(why));
 }
 
 } // namespace troupe::io::tcp

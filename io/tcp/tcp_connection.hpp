@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe::io::tcp {
@@ -46,9 +47,10 @@ public:
 ///   process belong to uncommitted pages.
 class tcp_connection {
 public:
-  /// That connection of `streams`. `turn_bytes`: what it moves before it is another one's turn.
+  /// That connection of `streams`. `turn_bytes`: what it moves before it is another one's turn. `from`: the address of
+  /// this host from which it connects, if not the one that the system chooses.
   tcp_connection(remote_memory_name name, const stream_name& which, std::uint32_t streams, std::size_t turn_bytes,
-                 std::shared_ptr<piece_source> source);
+                 std::shared_ptr<piece_source> source, const std::optional<host_address>& from = {});
 
   void connect();
   /// Takes the pieces that are there, and begins to send them.
@@ -89,7 +91,8 @@ private:
   void fail_with(error why);
 
   remote_memory_name name_;
-  stream_number number_;
+  stream_name which_;
+  std::optional<host_address> from_;
   std::size_t turn_bytes_;
   /// Null after the connection has failed.
   std::shared_ptr<piece_source> source_;

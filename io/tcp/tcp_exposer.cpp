@@ -16,6 +16,7 @@
 #include <optional>
 #include <poll.h>
 #include <pthread.h>
+#include <string>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <thread>
@@ -46,11 +47,14 @@ iovec piece_of(std::span<std::byte> x) {
 /// Invariant: only these threads read and write bytes of the memory. So nothing can reach them after they have ended.
 class tcp_exposed_memory final : public exposed_memory {
 public:
-  tcp_exposed_memory(private_memory memory, listener listening, connection_token token, bool encrypted,
+  tcp_exposed_memory(private_memory memory, std::vector<listener> listening, connection_token token, bool encrypted,
                      std::uint32_t streams_allowed, std::vector<host_address> from)
-      : memory_(std::move(memory)), listening_(std::move(listening.descriptor)), token_(token), encrypted_(encrypted),
+      : memory_(std::move(memory)), listening_(std::move(listening)), token_(token), encrypted_(encrypted),
         from_(std::move(from)), streams_(streams_allowed) {
-    name_.address = memory_place{listening.where, encrypted, streams_allowed}.bytes();
+    memory_place place{{}, encrypted, streams_allowed};
+    for (const auto& x : listening_)
+      place.where.push_back(x.where);
+    name_.address = place.bytes();
     for (const auto x : token_)
       name_.key.push_back(std::to_integer<std::uint8_t>(x));
     name_.bytes = memory_.bytes().size();
@@ -97,7 +101,7 @@ private:
   void run() {
     block_broken_pipes();
     auto* const last = wait_for_node();
-    listening_.reset();
+    listening_.clear();
     if (last != nullptr)
       serve(*last);
   }
@@ -109,7 +113,9 @@ private:
     bool accept_pauses = false;
     for (;;) {
       const bool is_open = callers.size() < callers_most && !accept_pauses;
-      std::vector<pollfd> what{{stop_.get(), POLLIN, 0}, {is_open ? listening_.get() : -1, POLLIN, 0}};
+      std::vector<pollfd> what{{stop_.get(), POLLIN, 0}};
+      for (const auto& x : listening_)
+        what.push_back({is_open ? x.descriptor.get() : -1, POLLIN, 0});
       for (const auto& x : callers)
         what.push_back({x.stream.descriptor(), x.stream.events(false), 0});
       const auto patience = std::exchange(accept_pauses, false) ? static_cast<int>(accept_pause.count())
@@ -131,14 +137,20 @@ private:
           x.stream = {};
       }
       std::erase_if(callers, [](const caller& x) { return !x.stream; });
-      if (what[1].revents == 0)
-        continue;
-      auto stream = tcp_stream::accept(listening_.get());
-      accept_pauses = !stream;
-      if (stream && may_come(stream.peer_address()) &&
-          (!encrypted_ || stream.encrypt(tcp_stream::role::answers, token_)))
-        callers.push_back({std::move(stream), {}, 0, time_source::now() + hello_time});
+      for (std::size_t i = 0; i < listening_.size(); ++i)
+        if (what[1 + i].revents != 0 && !accept(listening_[i], callers))
+          accept_pauses = true;
     }
+  }
+
+  /// False without a descriptor for it.
+  bool accept(const listener& from, std::vector<caller>& callers) const {
+    auto stream = tcp_stream::accept(from.descriptor.get());
+    if (!stream)
+      return false;
+    if (may_come(stream.peer_address()) && (!encrypted_ || stream.encrypt(tcp_stream::role::answers, token_)))
+      callers.push_back({std::move(stream), {}, 0, time_source::now() + hello_time});
+    return true;
   }
 
   /// Without a thread the connection ends, and the node uses the others.
@@ -244,7 +256,7 @@ private:
   }
 
   private_memory memory_;
-  unique_descriptor listening_;
+  std::vector<listener> listening_;
   /// Ends the waits of all threads.
   unique_descriptor stop_;
   connection_token token_;
@@ -259,8 +271,8 @@ private:
 
 class tcp_exposer final : public memory_exposer {
 public:
-  tcp_exposer(const host_address& address, bool encrypted, std::uint32_t streams)
-      : address_(address), encrypted_(encrypted), streams_(chosen_streams(streams)) {}
+  tcp_exposer(std::vector<host_address> addresses, bool encrypted, std::uint32_t streams)
+      : addresses_(std::move(addresses)), encrypted_(encrypted), streams_(chosen_streams(streams, addresses_.size())) {}
 
   result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const host_address> from) override {
     if (bytes == 0 || bytes % page_alignment != 0)
@@ -271,11 +283,17 @@ public:
     auto memory = private_memory::get(bytes);
     if (!memory)
       return tl::unexpected<error>(std::move(memory.error()));
-    auto listening = listen_on(address_);
-    if (!listening)
-      return tl::unexpected<error>(std::move(listening.error()));
+    if (addresses_.empty() || addresses_.size() > addresses_most)
+      return fail(errc::invalid_argument, "memory is exposed at 1 to " + std::to_string(addresses_most) + " addresses");
+    std::vector<listener> listening;
+    for (const auto& x : addresses_) {
+      auto made = listen_on(x);
+      if (!made)
+        return tl::unexpected<error>(std::move(made.error()));
+      listening.push_back(std::move(*made));
+    }
     const auto out =
-        std::make_shared<tcp_exposed_memory>(std::move(*memory), std::move(*listening), token, encrypted_, streams_,
+        std::make_shared<tcp_exposed_memory>(std::move(*memory), std::move(listening), token, encrypted_, streams_,
                                              std::vector<host_address>(from.begin(), from.end()));
     if (auto started = out->start(); !started)
       return tl::unexpected<error>(std::move(started.error()));
@@ -283,15 +301,16 @@ public:
   }
 
 private:
-  host_address address_;
+  std::vector<host_address> addresses_;
   bool encrypted_;
   std::uint32_t streams_;
 };
 
 } // namespace
 
-std::shared_ptr<memory_exposer> make_tcp_exposer(const host_address& address, bool encrypted, std::uint32_t streams) {
-  return std::make_shared<tcp_exposer>(address, encrypted, streams);
+std::shared_ptr<memory_exposer> make_tcp_exposer(std::vector<host_address> addresses, bool encrypted,
+                                                 std::uint32_t streams) {
+  return std::make_shared<tcp_exposer>(std::move(addresses), encrypted, streams);
 }
 
 } // namespace troupe::io

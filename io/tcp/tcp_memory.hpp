@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 /// Access to memory of another host over TCP. The node connects to a listener of the client, authenticates with a
 /// token, and sends orders to write and read the memory, encrypted if configured. The client's own threads carry them
@@ -16,14 +17,14 @@
 namespace troupe::io {
 
 /// The connections of an attachment: as many as wanted, 64 at most; for 0 as many as suit this machine, which is one
-/// for every two processors, from 1 to 8.
-std::uint32_t chosen_streams(std::uint32_t wanted) noexcept;
+/// for every two processors, from 1 to 8, and at least one for each address.
+std::uint32_t chosen_streams(std::uint32_t wanted, std::size_t addresses = 1) noexcept;
 
-/// Makes the client's end: each memory has a listener, and a thread for each connection. The listener is on `address`,
-/// an address of this host. It is closed once the node has made its connection, where there is only one, and otherwise
-/// with the memory, because the node opens lost connections again. `encrypted`: whether transfers are encrypted.
-/// `streams`: the most connections, as in `chosen_streams`.
-std::shared_ptr<memory_exposer> make_tcp_exposer(const host_address& address, bool encrypted,
+/// Makes the client's end: each memory has a listener on each of the `addresses` of this host, which connections use in
+/// turn, and a thread for each connection. Listeners are closed once the node has made its connection, where there is
+/// only one, and otherwise with the memory, because the node opens lost connections again. `encrypted`: whether
+/// transfers are encrypted. `streams`: the most connections, as in `chosen_streams`.
+std::shared_ptr<memory_exposer> make_tcp_exposer(std::vector<host_address> addresses, bool encrypted,
                                                  std::uint32_t streams = 0);
 
 struct tcp_mover_options {
@@ -37,6 +38,8 @@ struct tcp_mover_options {
   duration silence = std::chrono::milliseconds(2500);
   /// The first pause before a lost connection is opened again, if another one to the same peer works.
   duration reopen = std::chrono::seconds(10);
+  /// Addresses of this host from which to connect, to what is on their networks; empty: what the system chooses.
+  std::vector<host_address> addresses{};
 };
 
 /// Makes the node's end. Errors: `io_error`.

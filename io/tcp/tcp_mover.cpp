@@ -70,11 +70,11 @@ public:
       return fail(errc::unsupported, "this node requires encryption, and the client has none: set remote.encrypt "
                                      "for the client");
     stream_options how;
-    how.streams = std::min(chosen_streams(options_.streams), place->streams);
+    how.streams = std::min(chosen_streams(options_.streams, place->where.size()), place->streams);
     how.silence = options_.silence;
     how.reopen = options_.reopen;
     auto streams = std::make_shared<tcp_streams>(how, name.bytes, std::move(lost), counts_);
-    streams->open(name, loops_, next_.fetch_add(how.streams));
+    streams->open(name, loops_, next_.fetch_add(how.streams), options_.addresses);
     return std::make_shared<tcp_peer>(std::move(streams));
   }
 
@@ -89,10 +89,11 @@ private:
 
 } // namespace
 
-std::uint32_t chosen_streams(std::uint32_t wanted) noexcept {
+std::uint32_t chosen_streams(std::uint32_t wanted, std::size_t addresses) noexcept {
   if (wanted > 0)
     return std::min(wanted, streams_most);
-  return std::clamp(usable_processors() / 2, 1U, 8U);
+  return std::max(std::clamp(usable_processors() / 2, 1U, 8U),
+                  static_cast<std::uint32_t>(std::min(addresses, addresses_most)));
 }
 
 result<std::shared_ptr<remote_mover>> make_tcp_mover(const tcp_mover_options& options) {

@@ -36,9 +36,10 @@ public:
   tcp_streams(const stream_options& options, std::uint64_t memory_bytes, loss lost,
               std::shared_ptr<connection_counts> counts);
 
-  /// Opens the connections, each in one of the loops, from number `first_loop` on. Called once.
+  /// Opens the connections, each in one of the loops, from number `first_loop` on. They come from those of the `own`
+  /// addresses that are on the network of the memory's address, in turn, if there are any. Called once.
   void open(const remote_memory_name& name, const std::vector<std::unique_ptr<tcp_loop>>& loops,
-            std::size_t first_loop);
+            std::size_t first_loop, std::vector<host_address> own = {});
 
   void move(remote_direction direction, const std::vector<remote_move>& moves, remote_end end);
   void close(std::function<void()> closed);
@@ -63,6 +64,7 @@ private:
 
   /// Has the loop of the line connect. Called with the lock.
   void connect(const stream_name& which);
+  std::optional<host_address> address_for(const stream_name& which) const;
   /// Wakes the connections that have something to take, but `self`, closes those that the other end has ended, and
   /// opens those whose pause has ended. Called with the lock.
   void pass_on(std::optional<stream_number> self);
@@ -73,6 +75,7 @@ private:
   std::uint64_t memory_bytes_;
   /// The name of the memory, without which nothing was opened yet.
   remote_memory_name name_;
+  std::vector<host_address> own_;
   std::size_t turn_bytes_ = 0;
   std::shared_ptr<connection_counts> counts_;
   std::mutex mutex_;

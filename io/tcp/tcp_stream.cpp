@@ -221,9 +221,16 @@ tcp_stream::tcp_stream(unique_descriptor connection) : descriptor_(std::move(con
   set(descriptor_.get(), IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-result<tcp_stream> tcp_stream::connect(const endpoint& where) {
+result<tcp_stream> tcp_stream::connect(const endpoint& where, const std::optional<host_address>& from) {
   const auto name = socket_address::of(where.address, where.port);
   tcp_stream out(new_socket(name));
+  if (out && from) {
+    const auto own = socket_address::of(*from, 0);
+    // The port is chosen when the other end is known, as without an address.
+    set(out.descriptor(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    if (::bind(out.descriptor(), raw(own), own.size) != 0)
+      return tl::unexpected<error>(system_error(errno, "cannot connect from the address " + from->text()));
+  }
   if (!out || (::connect(out.descriptor(), raw(name), name.size) != 0 && !passes(errno)))
     return tl::unexpected<error>(system_error(errno, "cannot connect to the memory of the other end"));
   return out;

@@ -42,8 +42,9 @@ public:
   tcp_stream() = default;
   explicit tcp_stream(unique_descriptor connection);
 
-  /// Begins to connect. An unreachable address is reported by the first read or write.
-  static result<tcp_stream> connect(const endpoint& where);
+  /// Begins to connect, from this address of the host if there is one. An unreachable address is reported by the first
+  /// read or write.
+  static result<tcp_stream> connect(const endpoint& where, const std::optional<host_address>& from = {});
   /// Accepts a connection of a listener; empty if none is pending.
   static tcp_stream accept(int listener);
 

@@ -1,7 +1,10 @@
 #include "tests/catch.hpp"
 #include "tests/integration/support.hpp"
 
+#include <array>
 #include <csignal>
+#include <cstdint>
+#include <sstream>
 #include <unistd.h>
 
 namespace hosts_test {
@@ -201,7 +204,8 @@ namespace {
 /// Two network namespaces with a cable between them, for as long as this lives. Empty where this user may not.
 class two_hosts {
 public:
-  two_hosts() : name_("troupe" + std::to_string(::getpid())) {
+  /// With a second cable, the hosts have 10.231.8.1 and .2 as well.
+  explicit two_hosts(bool second_cable = false) : name_("troupe" + std::to_string(::getpid())) {
     remove(); // left by a test that was killed, whose number this process has now
     there_ = shell(
         "ip netns add " + a() + " && ip netns add " + b() + " && ip link add " + name_ + "a type veth peer name " +
@@ -210,6 +214,11 @@ public:
         in_a("ip addr add 10.231.7.1/24 dev " + name_ + "a && ip link set " + name_ + "a up && ip link set lo up") +
         " && " +
         in_b("ip addr add 10.231.7.2/24 dev " + name_ + "b && ip link set " + name_ + "b up && ip link set lo up"));
+    if (there_ && second_cable)
+      there_ = shell("ip link add " + name_ + "c type veth peer name " + name_ + "d && ip link set " + name_ +
+                     "c netns " + a() + " && ip link set " + name_ + "d netns " + b() + " && " +
+                     in_a("ip addr add 10.231.8.1/24 dev " + name_ + "c && ip link set " + name_ + "c up") + " && " +
+                     in_b("ip addr add 10.231.8.2/24 dev " + name_ + "d && ip link set " + name_ + "d up"));
   }
   two_hosts(const two_hosts&) = delete;
   two_hosts& operator=(const two_hosts&) = delete;
@@ -220,6 +229,15 @@ public:
   arguments on_a() const { return {"/bin/sh", "-c", "exec ip netns exec " + a() + " \"$0\" \"$@\""}; }
   arguments on_b() const { return {"/bin/sh", "-c", "exec ip netns exec " + b() + " \"$0\" \"$@\""}; }
   void cable(bool up) { shell(in_a("ip link set " + name_ + "a " + (up ? "up" : "down"))); }
+  void second_cable(bool up) { shell(in_a("ip link set " + name_ + "c " + (up ? "up" : "down"))); }
+  /// Bytes that host a has sent by each cable.
+  std::array<std::uint64_t, 2> sent() const {
+    launch how;
+    how.arguments = {"/bin/sh", "-c", in_a("cat /sys/class/net/" + name_ + "[ac]/statistics/tx_bytes")};
+    std::array<std::uint64_t, 2> out{};
+    std::istringstream(run(how).out) >> out[0] >> out[1];
+    return out;
+  }
   std::string interface() const { return name_ + "a"; }
 
 private:
@@ -301,6 +319,41 @@ TEST_CASE("hosts: on an interrupted network every task ends and no byte is wrong
   CHECK_FALSE(node.ended());
   const auto again = whole();
   check_clean(again, shape);
+  node.send(SIGTERM);
+  CHECK(node.wait() == 0);
+}
+
+TEST_CASE("hosts: pages use all network interfaces that are named, and those that are left when one goes") {
+  two_hosts hosts(true);
+  if (!hosts) {
+    WARN("skipped: this user may not make network namespaces");
+    return;
+  }
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536};
+  auto config = config_for_hosts(scratch.path(), shape);
+  config["actors"]["host"] = "10.231.7.1";
+  config["actors"]["port"] = 7777;
+  config["remote"]["addresses"] = "10.231.7.1, 10.231.8.1";
+  process node(on(hosts.on_a(), program_with({"serve", "--config", write_config(scratch.path(), config)})));
+  node.wait_for_line(stream::out, "ready");
+  const auto replay = [&](const std::string& salt) {
+    const arguments how{"--attach", "10.231.7.1:7777", "--trace", small_trace, "--salt", salt, "--set",
+                        "attach.always_remote=true", "--set", "remote.addresses=10.231.7.2,10.231.8.2"};
+    process client(on(hosts.on_b(), replay_command(how)));
+    return result_of(client);
+  };
+  const auto before = hosts.sent();
+  const auto all = replay("1");
+  check_clean(all, shape);
+  const auto after = hosts.sent();
+  const auto loaded = all.count("loaded_bytes");
+  CHECK(loaded > 0);
+  // Each carries a part of the pages that are loaded; their shares depend on which is free first.
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(after[i] - before[i] > loaded / 8);
+  hosts.second_cable(false);
+  check_clean(replay("2"), shape);
   node.send(SIGTERM);
   CHECK(node.wait() == 0);
 }

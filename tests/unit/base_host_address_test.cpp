@@ -56,6 +56,27 @@ TEST_CASE("host address: IPv6 addresses are distinguished by what they reach", "
   CHECK(back.port() == 80);
 }
 
+TEST_CASE("host address: lists of addresses are read, and nothing else", "[base]") {
+  const auto two = parse_addresses(" 10.0.0.1 ,2001:db8::1");
+  REQUIRE(two);
+  REQUIRE(two->size() == 2);
+  CHECK(two->front().text() == "10.0.0.1");
+  CHECK(two->back().text() == "2001:db8::1");
+  CHECK(parse_addresses("")->empty());
+  CHECK(parse_addresses("  ")->empty());
+  for (const auto* const wrong :
+       {"10.0.0", "host", "10.0.0.1,", ",10.0.0.1", "10.0.0.1 10.0.0.2", "[::1]", "10.0.0.1:80"})
+    CHECK_FALSE(parse_addresses(wrong));
+}
+
+TEST_CASE("host address: what an interface reaches without a router is on its network", "[base]") {
+  const auto of = [](std::uint32_t x) { return host_address::of_ipv4(x); };
+  CHECK(is_on_network_of(host_address::ipv4_loopback(), of(0x7f112233)));
+  CHECK_FALSE(is_on_network_of(host_address::ipv4_loopback(), of(0x0a000001)));
+  CHECK_FALSE(is_on_network_of(host_address::ipv4_loopback(), host_address::ipv6_loopback()));
+  CHECK_FALSE(is_on_network_of(of(0x7f000005), of(0x7f000001)));
+}
+
 TEST_CASE("host address: the address towards a listener is that of a connection to it, of either family", "[base]") {
   const auto* const host = GENERATE("127.0.0.1", "::1");
   auto listening = bound_socket::open("actors", host, 0);

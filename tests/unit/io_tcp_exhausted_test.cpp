@@ -72,13 +72,13 @@ long ticks_of_exposed_memory() {
 TEST_CASE("tcp memory: without a free descriptor the listener does not spin, and it accepts once there is one",
           "[tcp]") {
   const std::array from{loopback};
-  const auto memory = io::make_tcp_exposer(loopback, false, 1)->expose(65536, from);
+  const auto memory = io::make_tcp_exposer({loopback}, false, 1)->expose(65536, from);
   REQUIRE(memory);
   const auto place = io::tcp::memory_place::parse((*memory)->name());
   REQUIRE(place);
   sockaddr_in listening{};
   listening.sin_family = AF_INET;
-  listening.sin_port = htons(place->where.port);
+  listening.sin_port = htons(place->where.front().port);
   listening.sin_addr.s_addr = htonl(loopback.ipv4());
   const unique_descriptor waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(waiting);

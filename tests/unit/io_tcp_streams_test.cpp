@@ -41,7 +41,7 @@ public:
     REQUIRE(made);
     listening_ = std::move(*made);
     auto here = place_;
-    here.where = listening_.where;
+    here.where = {listening_.where};
     name_.address = here.bytes();
     thread_ = std::thread([this] { run(); });
   }
@@ -99,7 +99,7 @@ private:
       if (::poll(&what, 1, 0) == 1) {
         way made;
         made.node = unique_descriptor(::accept4(listening_.descriptor.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        made.client = connected(place_.where);
+        made.client = connected(place_.where.front());
         ways.push_back(std::move(made));
       }
       bool moved = false;
@@ -136,7 +136,7 @@ private:
 std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes, bool encrypted, std::uint32_t most = streams,
                                            const host_address& at = loopback) {
   const std::array from{at};
-  auto made = io::make_tcp_exposer(at, encrypted, most)->expose(bytes, from);
+  auto made = io::make_tcp_exposer({at}, encrypted, most)->expose(bytes, from);
   INFO((made ? std::string() : made.error().text));
   REQUIRE(made);
   return *made;
@@ -185,6 +185,48 @@ TEST_CASE("tcp streams: the end with fewer connections decides", "[tcp]") {
   auto first = byte_pattern(bytes, 1);
   REQUIRE(far.move(remote_direction::put, in_pages(first)));
   CHECK(std::memcmp(memory->bytes().data(), first.data(), bytes) == 0);
+}
+
+TEST_CASE("tcp streams: the connections of a memory with several addresses use them in turn", "[tcp]") {
+  const bool encrypted = GENERATE(false, true);
+  constexpr std::size_t bytes = 16U << 20U;
+  const auto at = [](std::uint32_t last) { return host_address::of_ipv4(0x7f000000 + last); };
+  const std::array from{loopback};
+  const auto exposed = io::make_tcp_exposer({at(2), at(3), at(4)}, encrypted, 7)->expose(bytes, from);
+  REQUIRE(exposed);
+  auto place = *memory_place::parse((*exposed)->name());
+  REQUIRE(place.where.size() == 3);
+  for (std::uint32_t i = 0; i < 3; ++i)
+    CHECK(place.where[i].address == at(2 + i));
+  // A connection that is opened again goes to another address.
+  CHECK(&place.of({4, 0}) == &place.where[1]);
+  CHECK(&place.of({4, 1}) == &place.where[2]);
+  // Where nobody listens at one of the addresses, the connections to the others carry everything.
+  const auto silent = GENERATE(false, true);
+  auto name = (*exposed)->name();
+  if (silent) {
+    place.where[1].address = at(9);
+    name.address = place.bytes();
+  }
+  io::tcp_mover_options how{2, encrypted, 6};
+  how.addresses = {host_address::of_ipv4(0x0a000001), loopback};
+  const auto mover = io::make_tcp_mover(how);
+  REQUIRE(mover);
+  const remote_end_of far(*mover, name);
+  auto first = byte_pattern(bytes, 1);
+  REQUIRE(far.move(remote_direction::put, in_pages(first)));
+  CHECK(std::memcmp((*exposed)->bytes().data(), first.data(), bytes) == 0);
+  far.close();
+}
+
+TEST_CASE("tcp streams: without a number there is at least one connection for each address", "[tcp]") {
+  CHECK(io::chosen_streams(0, 12) == 12);
+  CHECK(io::chosen_streams(0, 100) == addresses_most);
+  CHECK(io::chosen_streams(3, 12) == 3);
+  const std::array from{loopback};
+  const auto none = io::make_tcp_exposer({}, false)->expose(4096, from);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code == errc::invalid_argument);
 }
 
 TEST_CASE("tcp streams: the others carry the pages of a connection that is cut or stalls in the middle of one",
@@ -355,18 +397,24 @@ TEST_CASE("tcp memory: the name of memory is read back, and others are refused w
   name.key.assign(token_bytes, 1);
   name.bytes = 1;
   const auto address = GENERATE(false, true) ? host_address::ipv6_loopback() : host_address::of_ipv4(0x0a000102);
-  const memory_place place{{address, 4711}, true, 7};
+  const bool several = GENERATE(false, true);
+  memory_place place{{{address, 4711}}, true, 7};
+  if (several)
+    place.where.push_back({host_address::of_ipv4(0x0a000202), 4712});
   name.address = place.bytes();
   const auto read = memory_place::parse(name);
   REQUIRE(read);
-  CHECK(read->where.address == address);
-  CHECK(read->where.port == 4711);
+  REQUIRE(read->where.size() == place.where.size());
+  CHECK(read->where.front().address == address);
+  CHECK(read->where.front().port == 4711);
+  CHECK(read->where.back().address == place.where.back().address);
+  CHECK(read->where.back().port == place.where.back().port);
   CHECK(read->encrypted);
   CHECK(read->streams == 7);
   std::mt19937_64 random(std::random_device{}());
   for (int i = 0; i < 20000; ++i) {
     auto other = name;
-    other.address.resize(random() % 24);
+    other.address.resize(several ? 4 + 18 * (random() % 4) : random() % 24);
     for (auto& x : other.address)
       x = static_cast<std::uint8_t>(random() % (random() % 2 == 0 ? 4 : 256));
     const auto made = memory_place::parse(other);

@@ -26,7 +26,7 @@ namespace {
 std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes, bool encrypted = false,
                                            const host_address& admitted = loopback, std::uint32_t streams = 1) {
   const std::array from{admitted};
-  auto made = io::make_tcp_exposer(loopback, encrypted, streams)->expose(bytes, from);
+  auto made = io::make_tcp_exposer({loopback}, encrypted, streams)->expose(bytes, from);
   REQUIRE(made);
   return *made;
 }
@@ -47,7 +47,7 @@ io::tcp::memory_place place_of(const io::remote_memory_name& name) {
 class raw_end {
 public:
   explicit raw_end(const io::remote_memory_name& name) {
-    auto made = io::tcp::tcp_stream::connect(place_of(name).where);
+    auto made = io::tcp::tcp_stream::connect(place_of(name).where.front());
     REQUIRE(made);
     stream_ = std::move(*made);
   }
@@ -109,7 +109,7 @@ struct false_client {
     auto made = io::tcp::listen_on(loopback);
     REQUIRE(made);
     listening = std::move(*made);
-    name.address = io::tcp::memory_place{listening.where, false, 1}.bytes();
+    name.address = io::tcp::memory_place{{listening.where}, false, 1}.bytes();
     name.key.assign(io::tcp::token_bytes, 7);
     name.bytes = 1U << 30U;
   }
@@ -210,7 +210,7 @@ TEST_CASE("tcp memory: a transfer beyond the exposed memory is refused and moves
   CHECK(std::all_of(memory->bytes().begin(), memory->bytes().end(), [](std::byte x) { return x == std::byte{0}; }));
   CHECK(far.move(remote_direction::put, {{some, 0}}));
   CHECK(far.mover->connect({{1}, {2}, 0, 1}, {}).error().code == errc::invalid_argument);
-  CHECK(io::make_tcp_exposer(loopback, true)->expose(100, {}).error().code == errc::invalid_argument);
+  CHECK(io::make_tcp_exposer({loopback}, true)->expose(100, {}).error().code == errc::invalid_argument);
 }
 
 TEST_CASE("tcp memory: an order beyond the memory ends the connection and writes nothing", "[tcp]") {
@@ -245,7 +245,7 @@ TEST_CASE("tcp memory: unauthenticated connections are closed, and the node is a
   CHECK(far.move(remote_direction::get, {{some, 0}}));
   CHECK(silent.is_refused());
   // The listener is closed.
-  auto late = io::tcp::tcp_stream::connect(place_of(memory->name()).where);
+  auto late = io::tcp::tcp_stream::connect(place_of(memory->name()).where.front());
   if (late)
     CHECK(raw_end(std::move(*late)).is_refused());
 }
@@ -375,13 +375,13 @@ TEST_CASE("tcp memory: encrypted data is unreadable in transit, and a change end
   false_client between;
   auto name = memory->name();
   auto place = place_of(name);
-  place.where = between.listening.where;
+  place.where = {between.listening.where};
   name.address = place.bytes();
   const auto secret = byte_pattern(512U << 10U, 77);
   remote_end_of far(new_mover(), name);
   auto ended = far.begin(remote_direction::put, {{const_cast<std::vector<std::byte>&>(secret), 0}});
   auto from = between.accept();
-  auto to = io::tcp::tcp_stream::connect(place_of(memory->name()).where);
+  auto to = io::tcp::tcp_stream::connect(place_of(memory->name()).where.front());
   REQUIRE(to);
   std::vector<std::byte> seen;
   const auto pass_on = [&](io::tcp::tcp_stream& a, io::tcp::tcp_stream& b, bool of_node) {
