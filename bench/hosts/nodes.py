@@ -7,7 +7,9 @@ duration of its lookup, including all messages between engine and nodes before t
 The two hosts are network namespaces with a virtual cable. Each round has new pages, which are moved in all ways, one
 after the other.
 
-In the same round ucx_perftest, whose server is on the first node's host, puts one page at a time over the same cable.
+In the same round ucx_perftest, whose server is on the first node's host, puts one page at a time over the same cable,
+and Mooncake's transfer_engine_bench, where it is installed (mooncake-transfer-engine-non-cuda of PyPI), reads in the
+clear and without a checksum.
 """
 
 import argparse
@@ -17,7 +19,8 @@ import shutil
 import statistics
 import tempfile
 
-from processes import Hosts, Nodes, cpu_of, free_ports, may_be_apart, namespace_of, perftest
+from processes import (Hosts, Nodes, best_threads, cpu_of, free_ports, may_be_apart, namespace_of, perftest,
+                       transfer_engine)
 
 
 class Pair(Nodes):
@@ -79,6 +82,9 @@ def main():
     if not options.has_perftest:
         print("Left out: UCX, since ucx_perftest is not installed (ucx-utils)")
         options.ways = [way for way in options.ways if way != "ucx"]
+    options.has_transfer_engine = shutil.which("transfer_engine_bench") is not None
+    if not options.has_transfer_engine:
+        print("Left out: transfer_engine_bench, which is not installed (mooncake-transfer-engine-non-cuda)")
     apart = may_be_apart()
     if not apart:
         print("Left out: network namespaces, since `ip netns add` does not work here; hosts are 127.0.0.1")
@@ -112,7 +118,8 @@ def measure(options, hosts, page_bytes, request_bytes):
     with tempfile.TemporaryDirectory() as name:
         pairs = {}
         rates = {way: [] for way in ways}
-        beside = []
+        beside, engine = [], []
+        threads = best_threads(hosts, page_bytes) if options.has_transfer_engine else 0
         try:
             # Room for two rounds, the warm-up. From then on pages of an older round are evicted, as in a node that has
             # been running for a while, and no memory is touched for the first time.
@@ -126,6 +133,8 @@ def measure(options, hosts, page_bytes, request_bytes):
                         rates[way].append(found)
                 if salt > 2 and options.has_perftest:
                     beside.append(perftest(hosts, "tcp,self", hosts.interface, "ucp_put_bw", page_bytes, 512 << 20))
+                if salt > 2 and options.has_transfer_engine:
+                    engine.append(transfer_engine(hosts, page_bytes, threads))
         finally:
             for pair in pairs.values():
                 pair.stop()
@@ -135,6 +144,10 @@ def measure(options, hosts, page_bytes, request_bytes):
         print(f"| {page_bytes >> 10} KiB | {request_bytes >> 20} MiB | {title} | {ours:.2f} |"
               f" {min(rates[way])[0]:.2f} to {max(rates[way])[0]:.2f} | {theirs:.2f} |"
               f" {ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
+    if engine:
+        theirs, their_cores = (statistics.median(column) for column in zip(*engine))
+        print(f"| {page_bytes >> 10} KiB | {request_bytes >> 20} MiB | transfer_engine_bench, {threads} threads | {theirs:.2f} |"
+              f" {min(engine)[0]:.2f} to {max(engine)[0]:.2f} | | | {their_cores:.1f} | |", flush=True)
 
 
 main()

@@ -3,9 +3,11 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
@@ -147,3 +149,45 @@ def perftest(hosts, transports, interfaces, test, message_bytes, total):
     rate = float(final[-1][-3]) * 2**20 / 1e9
     seconds = count * message_bytes / 1e9 / rate
     return rate, (children_cpu() - before) / max(seconds, 1e-9) / rate
+
+
+def transfer_engine(hosts, block_bytes, threads, seconds=3):
+    """The same of Mooncake's transfer_engine_bench over TCP: each of so many threads reads batches of 16 MiB."""
+    blocks = (16 << 20) // block_bytes
+    command = ["transfer_engine_bench", "-protocol", "tcp", "-metadata_server", "P2PHANDSHAKE"]
+    size = ["-block_size", str(block_bytes), "-batch_size", str(blocks), "-threads", str(threads), "-buffer_size",
+            str(2 * threads * blocks * block_bytes)]
+    ports = [free_ports(1)[0] for _ in range(2)]
+    before = children_cpu()
+    with tempfile.NamedTemporaryFile("r") as log:
+        with open(log.name, "w", encoding="utf-8") as into:
+            target = subprocess.Popen(hosts.on(0) + command + size + ["-mode", "target", "-local_server_name",
+                                      f"{hosts.addresses[0]}:{ports[0]}"], stdout=into, stderr=into)
+        try:
+            listening = None
+            for _ in range(300):
+                listening = re.search(r"listening on (\S+:\d+)", pathlib.Path(log.name).read_text(encoding="utf-8"))
+                if listening or target.poll() is not None:
+                    break
+                time.sleep(0.1)
+            if not listening:
+                sys.exit("transfer_engine_bench does not listen: " + pathlib.Path(log.name).read_text(encoding="utf-8"))
+            time.sleep(0.5)
+            client = subprocess.run(
+                hosts.on(1) + command + size
+                + ["-mode", "initiator", "-local_server_name", f"{hosts.addresses[1]}:{ports[1]}", "-segment_id",
+                   listening[1], "-operation", "read", "-duration", str(seconds)],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=True)
+        finally:
+            target.terminate()
+            target.wait(timeout=30)
+    found = re.search(r"duration ([\d.]+), .*throughput ([\d.]+) GB/s", client.stdout)
+    if not found:
+        sys.exit("transfer_engine_bench printed no rate: " + client.stdout)
+    taken, rate = float(found[1]), float(found[2])
+    return rate, (children_cpu() - before) / max(taken * rate, 1e-9)
+
+
+def best_threads(hosts, block_bytes):
+    """The number of threads with which transfer_engine_bench is quickest here; 12 is its default."""
+    return max({1, 2, 4, 12}, key=lambda threads: transfer_engine(hosts, block_bytes, threads)[0])
