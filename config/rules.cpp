@@ -69,6 +69,8 @@ public:
     check_cluster();
     check_huge_pages();
     check_numa();
+    demand(config_.remote.addresses.empty() || config_.remote.transport == "tcp", "remote.addresses",
+           "is for remote.transport \"tcp\"; UCX has remote.ucx_interfaces", {"remote.transport"});
     demand(config_.io.max_batch_pages <= config_.io.max_pages_in_flight, "io.max_batch_pages",
            "must not be above io.max_pages_in_flight, " + std::to_string(config_.io.max_pages_in_flight),
            {"io.max_pages_in_flight"});

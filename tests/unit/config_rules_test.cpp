@@ -298,6 +298,21 @@ TEST_CASE("config rules: memory with huge pages of 1 GiB is a whole number of th
   CHECK(good(small_config, {"memory.huge_pages=2 MiB"}).memory.huge_pages == "2 MiB");
 }
 
+TEST_CASE("config rules: addresses for pages are those of this host, of TCP", "[config]") {
+  const std::string two = "10.0.0.1, 2001:db8::1";
+  CHECK(good(small_config, {"remote.addresses=" + two}).remote.addresses == two);
+  CHECK(bad(small_config, {"remote.addresses=" + two, "remote.transport=ucx"}) ==
+        "remote.addresses: is for remote.transport \"tcp\"; UCX has remote.ucx_interfaces\n");
+  CHECK(bad(small_config, {"remote.addresses=cache-1, cache-2"}) ==
+        "remote.addresses: expected up to 16 IP addresses of this host, separated by commas, none of them link-local, "
+        "got \"cache-1, cache-2\"; names are not resolved here, write addresses\n");
+  std::string many = "10.0.0.1";
+  for (int i = 2; i <= 17; ++i)
+    many += ",10.0.0." + std::to_string(i);
+  for (const auto& wrong : {std::string("fe80::1"), std::string("10.0.0.1,"), many})
+    CHECK(contains(bad(small_config, {"remote.addresses=" + wrong}), "remote.addresses: expected up to 16 IP addresses"));
+}
+
 TEST_CASE("config rules: a rank can prefer a NUMA node only where the arena is spread over NUMA nodes", "[config]") {
   CHECK(bad(small_config, {"storage.ranks[1].numa_node=1"}) ==
         "storage.ranks[1].numa_node: has no effect without memory.numa \"spread\": set that, or leave this out\n");
