@@ -305,7 +305,7 @@ TEST_CASE("config rules: addresses for pages are those of this host, of TCP", "[
         "remote.addresses: is for remote.transport \"tcp\"; UCX has remote.ucx_interfaces\n");
   CHECK(bad(small_config, {"remote.addresses=cache-1, cache-2"}) ==
         "remote.addresses: expected up to 16 IP addresses of this host, separated by commas, none of them link-local, "
-        "got \"cache-1, cache-2\"; names are not resolved here, write addresses\n");
+        "got \"cache-1, cache-2\": names are not resolved here, write addresses (--set)\n");
   std::string many = "10.0.0.1";
   for (int i = 2; i <= 17; ++i)
     many += ",10.0.0." + std::to_string(i);
