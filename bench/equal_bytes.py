@@ -55,7 +55,8 @@ def main():
     arguments = parser.parse_args()
     troupe = os.path.abspath(arguments.troupe)
     print(f"{arguments.trace}, pages of 256 KiB\n")
-    print("| `registry.eviction` | memory, MiB | pages as they are | hits | encoded pages: hits | keys evicted | encoded |")
+    print("| `registry.eviction` | memory, MiB | pages as they are | hits | hits with encoded pages | keys evicted "
+          "| with encoded pages |")
     print("|---" * 7 + "|")
     for eviction in arguments.eviction:
         for pages in arguments.pages:

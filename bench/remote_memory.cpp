@@ -149,7 +149,8 @@ outcome timed(const other_process& other, double seconds, const std::function<st
 
 void expose(int line, const settings& how, bool encrypted, unsigned streams) {
   const std::array from{loopback};
-  const auto memory = value_or_die(io::make_tcp_exposer({loopback}, encrypted, streams)->expose(how.request_bytes, from));
+  const auto memory =
+      value_or_die(io::make_tcp_exposer({loopback}, encrypted, streams)->expose(how.request_bytes, from));
   std::fill(memory->bytes().begin(), memory->bytes().end(), std::byte{1});
   const auto& name = memory->name();
   for (const auto* x : {&name.address, &name.key}) {

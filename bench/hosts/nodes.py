@@ -146,8 +146,8 @@ def measure(options, hosts, page_bytes, request_bytes):
               f" {ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
     if engine:
         theirs, their_cores = (statistics.median(column) for column in zip(*engine))
-        print(f"| {page_bytes >> 10} KiB | {request_bytes >> 20} MiB | transfer_engine_bench, {threads} threads | {theirs:.2f} |"
-              f" {min(engine)[0]:.2f} to {max(engine)[0]:.2f} | | | {their_cores:.1f} | |", flush=True)
+        print(f"| {page_bytes >> 10} KiB | {request_bytes >> 20} MiB | transfer_engine_bench, {threads} threads |"
+              f" {theirs:.2f} | {min(engine)[0]:.2f} to {max(engine)[0]:.2f} | | | {their_cores:.1f} | |", flush=True)
 
 
 main()

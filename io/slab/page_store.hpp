@@ -61,7 +61,7 @@ struct slot_range {
 
 /// Disk space of a store: for how many whole pages it is, and the slots that were given their part of it lately. These
 /// occupy all of it at once, although nothing has been written to them.
-struct granted_space {
+struct slab_grant {
   std::uint64_t pages = 0;
   std::vector<slot_range> slots;
 };
@@ -85,8 +85,8 @@ public:
   virtual std::uint64_t granted() const noexcept { return slots(); }
   virtual bool is_sparse() const noexcept { return false; }
   /// The same number, and the slots that were given disk space since this was called last, or since the store was
-  /// opened. For whoever counts what slots occupy; may be called by any thread.
-  virtual granted_space take_granted() { return {granted(), {}}; }
+  /// opened. For the one who counts what slots occupy; may be called by any thread.
+  virtual slab_grant take_granted() { return {granted(), {}}; }
   /// Makes `slots` usable without more disk space. Only for a sparse store.
   virtual result<void> extend(std::uint64_t slots) {
     return fail(errc::unsupported,

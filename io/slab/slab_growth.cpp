@@ -214,7 +214,7 @@ result<void> slab_growth::record(std::uint64_t slots, std::uint64_t granted) {
   return {};
 }
 
-granted_space slab_growth::take_granted() {
+slab_grant slab_growth::take_granted() {
   const std::lock_guard lock(given_mutex_);
   return {granted(), std::exchange(given_, {})};
 }

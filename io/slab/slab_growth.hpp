@@ -68,7 +68,7 @@ public:
   std::uint64_t slot_bytes() const noexcept override { return spec_.slot_bytes; }
   std::uint64_t granted() const noexcept override { return granted_.load(std::memory_order_relaxed); }
   bool is_sparse() const noexcept override { return spec_.sparse; }
-  granted_space take_granted() override;
+  slab_grant take_granted() override;
   result<void> grow(std::uint64_t slots) override;
   result<void> extend(std::uint64_t slots) override;
 

@@ -38,8 +38,8 @@ public:
 
   /// Opens the connections, each in one of the loops, from number `first_loop` on. They come from those of the `own`
   /// addresses that are on the network of the memory's address, in turn, if there are any. Called once.
-  void open(const remote_memory_name& name, const std::vector<std::unique_ptr<tcp_loop>>& loops,
-            std::size_t first_loop, std::vector<host_address> own = {});
+  void open(const remote_memory_name& name, const std::vector<std::unique_ptr<tcp_loop>>& loops, std::size_t first_loop,
+            std::vector<host_address> own = {});
 
   void move(remote_direction direction, const std::vector<remote_move>& moves, remote_end end);
   void close(std::function<void()> closed);

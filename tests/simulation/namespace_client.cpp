@@ -219,8 +219,8 @@ bool namespace_client::chooses_encoding() {
 
 std::span<std::byte> namespace_client::frame_of(const task& t, std::size_t i) const {
   const auto page = p_.namespaces[t.at->ns].geometry.page_bytes();
-  return t.at->memory->memory().subspan(t.frames[i].offset, t.frames[i].is_encoded() ? io::encoded_slot_bytes(page)
-                                                                                      : io::slot_bytes(page));
+  return t.at->memory->memory().subspan(t.frames[i].offset,
+                                        t.frames[i].is_encoded() ? io::encoded_slot_bytes(page) : io::slot_bytes(page));
 }
 
 bool namespace_client::overruns(const task& t, std::size_t i) const {
@@ -279,42 +279,40 @@ void namespace_client::place(const task_ptr& t) {
     for (const bool x : t->encoded)
       wanted.sizes.items.push_back(
           static_cast<std::uint8_t>(x != random_.one_in(8) ? frame_size::encoded : frame_size::whole));
-  ask(t, worker_of(*t), caf::make_message(place_atom_v, std::move(wanted)),
-      [this, t](caf::message& answer) {
-        const auto reply = answer_as<frame_reply>(answer);
-        if (!reply)
-          return abort(t, to_string(reply.error()));
-        // It has said, or is about to say, that it touches nothing any more.
-        if (t->at->over)
-          return t->done("detached");
-        t->pin = reply->pin;
-        t->gathered.assign(t->pages.size(), static_cast<std::uint8_t>(errc::cancelled));
-        for (std::size_t i = 0; i < t->pages.size(); ++i) {
-          world_.count("place", reply->frames[i].code());
-          t->frames.push_back(reply->frames[i]);
-          if (reply->frames[i].code() != errc::ok)
-            continue;
-          if (t->needs_whole && reply->frames[i].is_encoded())
-            world_.fail("frames", text_of(t->pages[i], t->rank) + " gets a frame that is too small");
-          ++t->copied;
-          t->gathered[i] = 0;
-        }
-        if (t->copied == 0)
-          return abort(t, "there are no frames");
-        t->at->copies += t->copied;
-        for (std::size_t i = 0; i < t->pages.size(); ++i)
-          if (t->gathered[i] == 0)
-            gather(t, i);
-      });
+  ask(t, worker_of(*t), caf::make_message(place_atom_v, std::move(wanted)), [this, t](caf::message& answer) {
+    const auto reply = answer_as<frame_reply>(answer);
+    if (!reply)
+      return abort(t, to_string(reply.error()));
+    // It has said, or is about to say, that it touches nothing any more.
+    if (t->at->over)
+      return t->done("detached");
+    t->pin = reply->pin;
+    t->gathered.assign(t->pages.size(), static_cast<std::uint8_t>(errc::cancelled));
+    for (std::size_t i = 0; i < t->pages.size(); ++i) {
+      world_.count("place", reply->frames[i].code());
+      t->frames.push_back(reply->frames[i]);
+      if (reply->frames[i].code() != errc::ok)
+        continue;
+      if (t->needs_whole && reply->frames[i].is_encoded())
+        world_.fail("frames", text_of(t->pages[i], t->rank) + " gets a frame that is too small");
+      ++t->copied;
+      t->gathered[i] = 0;
+    }
+    if (t->copied == 0)
+      return abort(t, "there are no frames");
+    t->at->copies += t->copied;
+    for (std::size_t i = 0; i < t->pages.size(); ++i)
+      if (t->gathered[i] == 0)
+        gather(t, i);
+  });
 }
 
 /// A device writes, first one half and then the other, as long as its process is there.
 void namespace_client::gather(const task_ptr& t, std::size_t i) {
   const auto& where = t->pages[i];
-  const auto number =
-      t->at->memory->begin_copy(t->frames[i].offset,
-                                "client " + std::to_string(number_) + " gathers " + text_of(where, t->rank),
-                                while_there(*t));
+  const auto number = t->at->memory->begin_copy(
+      t->frames[i].offset, "client " + std::to_string(number_) + " gathers " + text_of(where, t->rank),
+      while_there(*t));
   auto bytes = frame_of(*t, i);
   auto page = content(*t, where.key, t->encoded[i]);
   if (overruns(*t, i)) {
@@ -322,8 +320,8 @@ void namespace_client::gather(const task_ptr& t, std::size_t i) {
     page.clear();
     if (world_.has(defect::overrun_frame))
       std::memset(bytes.data() + bytes.size(), 1,
-                  std::min<std::size_t>(io::page_alignment, t->at->memory->memory().size() - t->frames[i].offset -
-                                                                bytes.size()));
+                  std::min<std::size_t>(io::page_alignment,
+                                        t->at->memory->memory().size() - t->frames[i].offset - bytes.size()));
   }
   std::memcpy(bytes.data() + io::page_header_bytes, page.data(), page.size() / 2);
   world_.schedule.after(

@@ -34,8 +34,8 @@ public:
       const bool trims = x.op == io::operation::trim;
       if (x.op != io::operation::read)
         check_alone(x);
-      under_way_.emplace(
-          number, transfer{x, trims ? 0 : memory_->begin_copy(memory_->offset_of(x.data), "a disk touches it")});
+      under_way_.emplace(number,
+                         transfer{x, trims ? 0 : memory_->begin_copy(memory_->offset_of(x.data), "a disk touches it")});
       if (x.op == io::operation::write)
         occupy(x);
       // A process that is killed leaves a trim that was made, or was not.
@@ -97,7 +97,7 @@ private:
     namespace_folder::occupy(*file_, x.where.slot, std::max(file_->occupied[x.where.slot], x.length));
     if (file_->occupied_bytes > file_->granted * file_->slot_bytes)
       of_.world_.fail("disk", "a slab file occupies " + std::to_string(file_->occupied_bytes) + " bytes of " +
-                                        std::to_string(file_->granted * file_->slot_bytes));
+                                  std::to_string(file_->granted * file_->slot_bytes));
   }
 
   void trim(const io::page_request& x) {
@@ -172,7 +172,7 @@ public:
   }
   std::uint64_t granted() const noexcept override { return file_->sparse ? file_->granted : file_->slots; }
   bool is_sparse() const noexcept override { return file_->sparse; }
-  io::granted_space take_granted() override { return {granted(), std::exchange(given_, {})}; }
+  io::slab_grant take_granted() override { return {granted(), std::exchange(given_, {})}; }
   result<void> extend(std::uint64_t slots) override {
     if (!of_.world_.winding_down && of_.random_.chance(of_.p_.disk_full)) {
       of_.world_.count("fault: slots within the space are not recorded");

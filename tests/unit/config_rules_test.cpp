@@ -310,7 +310,8 @@ TEST_CASE("config rules: addresses for pages are those of this host, of TCP", "[
   for (int i = 2; i <= 17; ++i)
     many += ",10.0.0." + std::to_string(i);
   for (const auto& wrong : {std::string("fe80::1"), std::string("10.0.0.1,"), many})
-    CHECK(contains(bad(small_config, {"remote.addresses=" + wrong}), "remote.addresses: expected up to 16 IP addresses"));
+    CHECK(
+        contains(bad(small_config, {"remote.addresses=" + wrong}), "remote.addresses: expected up to 16 IP addresses"));
 }
 
 TEST_CASE("config rules: a rank can prefer a NUMA node only where the arena is spread over NUMA nodes", "[config]") {

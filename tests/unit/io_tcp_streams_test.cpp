@@ -201,7 +201,7 @@ TEST_CASE("tcp streams: the connections of a memory with several addresses use t
   // A connection that is opened again goes to another address.
   CHECK(&place.of({4, 0}) == &place.where[1]);
   CHECK(&place.of({4, 1}) == &place.where[2]);
-  // Where nobody listens at one of the addresses, the connections to the others carry everything.
+  // Where no one listens at one of the addresses, the connections to the others carry everything.
   const auto silent = GENERATE(false, true);
   auto name = (*exposed)->name();
   if (silent) {

@@ -216,7 +216,7 @@ TEST_CASE("slab usage: slots that were granted occupy their space before they ar
   const std::vector<io::slot_range> first{{0, 2}};
   usage.grant(2, first);
   CHECK(usage.occupied_bytes() == 2 * whole);
-  // Slots without space of their own: the first of these finds none until a free one gives up its own.
+  // Slots without space of their own: the first of these finds none until that of a free one is freed.
   usage.assign(2, frame_size::encoded);
   CHECK_FALSE(usage.begin_write(2));
   CHECK(carry_out_trims(usage) == 1);

@@ -86,7 +86,7 @@ void io_worker_state::trim_slots() {
   }
 }
 
-void io_worker_state::slab_granted(const io::granted_space& x) {
+void io_worker_state::slab_granted(const io::slab_grant& x) {
   usage_.grant(x.pages, x.slots);
   write_behind();
 }

@@ -238,7 +238,7 @@ public:
   /// allocator makes of all free slots when it knows the index.
   void slab_found(std::span<const std::uint64_t> occupied, bool pages) { usage_.found(occupied, pages); }
   /// There is disk space for so many whole pages now, and these slots were given theirs.
-  void slab_granted(const io::granted_space& x);
+  void slab_granted(const io::slab_grant& x);
   std::uint64_t granted_slab_pages() const noexcept { return usage_.granted(); }
   /// For how many pages there is room in the slab, if that has changed.
   std::optional<std::uint32_t> take_changed_room() { return usage_.take_changed_room(); }

@@ -125,7 +125,7 @@ public:
   std::uint64_t slot_bytes() const noexcept override { return file_->slot_bytes(); }
   std::uint64_t granted() const noexcept override { return file_->granted(); }
   bool is_sparse() const noexcept override { return file_->is_sparse(); }
-  io::granted_space take_granted() override { return file_->take_granted(); }
+  io::slab_grant take_granted() override { return file_->take_granted(); }
   result<void> grow(std::uint64_t slots) override {
     auto may = may_grow();
     return may ? file_->grow(slots) : may;
