@@ -1,6 +1,7 @@
 #include "actors/support/remote_transport.hpp"
 
 #include "base/host_identity.hpp"
+#include "base/log.hpp"
 #include "base/tcp_connect.hpp"
 #include "io/tcp/tcp_memory.hpp"
 #include "io/ucx/ucx_memory.hpp"
@@ -16,6 +17,19 @@ namespace {
 std::vector<host_address> addresses_of(const config::remote_config& how) {
   // The config was checked when it was read.
   return parse_addresses(how.addresses).value_or(std::vector<host_address>{});
+}
+
+/// Those that this host has at present: an interface may have lost its address since.
+std::vector<host_address> present_addresses(const config::remote_config& how) {
+  auto out = addresses_of(how);
+  std::erase_if(out, [](const host_address& x) {
+    const bool gone = interface_with(x).empty();
+    if (gone)
+      log::get("remote")->warn("{} is not an address of this host, and pages do not use it (remote.addresses)",
+                               x.text());
+    return gone;
+  });
+  return out;
 }
 
 class exposer_when_needed final : public io::memory_exposer {
@@ -52,9 +66,9 @@ private:
 
   /// Those of the config, or the one by which the node is reached. A node of this host needs no other.
   std::vector<host_address> addresses_beside(const host_address& own) const {
-    auto out = addresses_of(how_);
-    if (out.empty() || own.is_loopback())
-      return {own};
+    auto out = own.is_loopback() ? std::vector<host_address>{} : present_addresses(how_);
+    if (out.empty())
+      out.push_back(own);
     return out;
   }
 
@@ -92,6 +106,7 @@ std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_con
 }
 
 result<std::shared_ptr<io::remote_mover>> make_remote_mover(const config::remote_config& how) {
+  static_cast<void>(present_addresses(how)); // for its warnings: connections look for themselves
   return how.transport == "ucx" ? io::make_ucx_mover({how.ucx_transports, how.ucx_interfaces})
                                 : io::make_tcp_mover(options_of(how));
 }

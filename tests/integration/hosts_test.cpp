@@ -334,15 +334,16 @@ TEST_CASE("hosts: pages use all network interfaces that are named, and those tha
   auto config = config_for_hosts(scratch.path(), shape);
   config["actors"]["host"] = "10.231.7.1";
   config["actors"]["port"] = 7777;
-  config["remote"]["addresses"] = "10.231.7.1, 10.231.8.1";
+  config["remote"]["addresses"] = "10.231.7.1, 10.231.8.1, 10.231.9.1";
   process node(on(hosts.on_a(), program_with({"serve", "--config", write_config(scratch.path(), config)})));
+  node.wait_for_line(stream::err, "10.231.9.1 is not an address of this host");
   node.wait_for_line(stream::out, "ready");
   const auto replay = [&](const std::string& salt) {
     const arguments how{"--attach", "10.231.7.1:7777",
                         "--trace",  small_trace,
                         "--salt",   salt,
                         "--set",    "attach.always_remote=true",
-                        "--set",    "remote.addresses=10.231.7.2,10.231.8.2"};
+                        "--set",    "remote.addresses=10.231.7.2,10.231.8.2,10.231.9.2"};
     process client(on(hosts.on_b(), replay_command(how)));
     return result_of(client);
   };
