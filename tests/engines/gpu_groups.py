@@ -5,15 +5,15 @@ cache, with CUDA graphs, and how long the first token of a model with windows ta
 gpu_groups.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
               [--tokens 4096,16384,65536] [PART…]
 
-Parts: of each kind of model (windows, delta-net, delta-net-mtp, mamba2, convolutions, heads, padded-heads) that name
-alone or with -crowd behind it; and times: none, troupe, raw (Troupe without encoded pages), SimpleCPUOffloadConnector,
-OffloadingConnector; all if none is named. Without the ending: computed, found by another engine, without a node, from
-the disk of a node that was killed, and with loaded blocks of each group spoilt. -crowd: many prompts at once with
-shared prefixes, and blocks for some of them. It runs in an environment with vLLM 0.32 for GPUs, and with
---without-graphs on CPUs. Exits with 1 if an output is wrong.
+Parts: of each kind of model (windows, sinks, delta-net, delta-net-mtp, mamba2, convolutions, heads, padded-heads,
+large-heads, latent, sparse) that name alone or with -crowd or -preempted behind it; and times: none, troupe, raw
+(Troupe without encoded pages), SimpleCPUOffloadConnector, OffloadingConnector; all if none is named. Without an ending:
+computed, found by another engine, without a node, from the disk of a node that was killed, and with loaded blocks of
+each group spoilt. -crowd: many prompts at once with shared prefixes, and blocks for some of them, in a process of its
+own. -preempted: so few blocks that requests are preempted, and come back with pages from the node. It runs in an
+environment with vLLM 0.32 for GPUs, and with --without-graphs on CPUs. Exits with 1 if an output is wrong.
 """
 
-import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -23,10 +23,16 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-KINDS = ("windows", "delta-net", "delta-net-mtp", "mamba2", "convolutions", "heads", "padded-heads")
+KINDS = ("windows", "sinks", "delta-net", "delta-net-mtp", "mamba2", "convolutions", "heads", "padded-heads",
+         "large-heads", "latent", "sparse")
+# Models for which vLLM has kernels, Triton's, in a variant in which nothing depends on other requests, nor on what was
+# found: there outputs are equal to the last bit, however many requests there are at once.
+INVARIANT = ("windows", "sinks", "heads", "padded-heads", "large-heads")
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
 TIMES = ("none", "troupe", "raw", *PEERS)
-PARTS = (*(kind + ending for kind in KINDS for ending in ("", "-crowd")), *TIMES)
+# Ends of names of parts, and methods of `tester`.
+ENDINGS = {"": "equal", "-crowd": "crowd", "-preempted": "preempted"}
+PARTS = (*(kind + ending for kind in KINDS for ending in ENDINGS), *TIMES)
 
 # Graphs of a few sizes, and nothing that is compiled. Several engines share a GPU for a moment when one ends.
 WITH_GRAPHS = {"enforce_eager": False, "gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 1 << 30,
@@ -68,34 +74,29 @@ def prompts():
     return engines.random_prompts(21, 3, 1500) + engines.random_prompts(22, 1, 3000)
 
 
-def kind_named(name):
-    import hybrid_kinds
-    import tiny_hybrids
-
-    kinds = {each.name: each for each in (*hybrid_kinds.KINDS, hybrid_kinds.CONVOLUTIONS, hybrid_kinds.PADDED)}
-    # Drafts that the model's own layer for that purpose makes.
-    kinds["delta-net-mtp"] = dataclasses.replace(
-        kinds["delta-net"], name="delta-net-mtp", config=tiny_hybrids.delta_net_with_mtp,
-        weights=tiny_hybrids.delta_net_with_mtp_weights,
-        options={"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}})
-    return kinds[name]
-
-
 class tester:
     """The parts of one kind of model."""
 
-    def __init__(self, one, kind, options):
-        self.one, self.kind = one, kind
+    def __init__(self, one, kind, options, part):
+        self.one, self.kind, self.part = one, kind, part
         self.options = {**kind.engine(one), **options, "dtype": "bfloat16", "max_num_batched_tokens": 2048}
+        self.graphs = bool(options)
+        if kind.name == "sparse":
+            import gpu_indexer
+
+            print(f"  products of the indexer by PyTorch: {gpu_indexer.prepare()}", flush=True)
         self.apart = "apart" if options else "fork"
         if options:
             # What CPUs need.
             self.options.pop("cut_prefills", None)
-        if options and "heads" in kind.name and importlib.util.find_spec("cutlass") is None:
+        if options and kind.name in ("heads", "padded-heads") and importlib.util.find_spec("cutlass") is None:
             # vLLM chooses the fourth version for these models, which is a package of its own.
             self.options["attention_config"] = {"flash_attn_version": 3}
 
     def start(self, work, connector=None, **options):
+        """`environment` of an engine, or that of the part."""
+        if self.part != "equal":
+            options = {**self.invariant(), **options}
         return self.one.start(work, connector, **{**self.options, **options})
 
     def equal(self):
@@ -121,9 +122,11 @@ class tester:
 
     def require_groups(self, node):
         """Requires a namespace for each group. Prints the number of pages of each."""
-        import hybrid_experiments
+        from experiments import require
 
-        pages = {group: hybrid_experiments.namespace(node, group)["keys"] for group in self.kind.groups}
+        pages = {each["name"].rpartition(".")[2]: each["keys"] for each in node.namespaces()}
+        require(len(pages) == len(self.kind.groups) and all(pages.values()), f"pages of other groups: {pages}")
+        require(len(pages) == 1 or set(pages) == set(self.kind.groups), f"other groups: {pages}")
         print(f"  pages: {pages}", flush=True)
 
     def found_and_from_disk(self, node):
@@ -152,7 +155,8 @@ class tester:
         from experiments import equal, require
 
         connector = self.one.connector(node, name="GroupSpoilingConnector", module="spoiling")
-        played = self.start(lambda e: play_spoilt(e, self.kind.groups), connector,
+        spoilt = (*self.kind.groups, "layer-indexer") if self.kind.name == "sparse" else self.kind.groups
+        played = self.start(lambda e: play_spoilt(e, spoilt), connector,
                             environment={"SPOILT_GROUPS": "none"}).result()
         for group, outputs in played.items():
             require([x["cached"] for x in outputs] == self.hits, f"{group}: not all tokens were found")
@@ -162,15 +166,14 @@ class tester:
 
     def crowd(self):
         """Requests at once with blocks for a part of them: EngineCore in a process of its own schedules ahead, and
-        blocks are given to others at once. Such steps round otherwise than those of one request, so tokens are compared
-        as far as these are equally likely, and logprobs with those that vLLM alone gives."""
+        blocks are given to others at once."""
         import engines
         from experiments import require
 
         several = engines.prompts_with_shared_prefixes(23, 24, 3500)
         options = {"multiprocessing": self.apart, "async_scheduling": True}
-        wanted, small = self.start(lambda e: (e.play(several, limit=1, alternatives=MANY), smallest_block(e))).result()
-        options["num_gpu_blocks_override"] = 19200 // small
+        wanted, blocks = self.one_at_a_time(several, 24)
+        options["num_gpu_blocks_override"] = 6400 * len(blocks) // min(tokens for _, tokens in blocks)
         alone = self.start(lambda e: [e.play(several, alternatives=MANY)], **options).result()
         most = self.print_likeness("without a connector", alone, wanted, several)
         node = self.one.node(self.one.current, memory="4 GiB", durability="relaxed").start()
@@ -181,7 +184,60 @@ class tester:
             gap = self.print_likeness(f"{what}, {counters}", turns, wanted, several)
             found, before = (sum(x["cached"] for x in outputs) for outputs in (turns[-1], alone[0]))
             require(found > 2 * before, f"{found} tokens were found, and {before} of them without a connector")
-            require(gap <= max(0.1, 2 * most), f"logprobs differ by {gap:.2g}, and by {most:.2g} without a connector")
+            self.require_like(gap, most)
+
+    def one_at_a_time(self, several, generate):
+        """Outputs of requests that are alone, and what kind of blocks the engine has for each group."""
+        return self.start(lambda e: (e.play(several, generate, 1, MANY), blocks_of(e))).result()
+
+    def invariant(self):
+        """Options for engines of many requests at once. Kernels for latent attention are invariant, too, but go on from
+        found blocks in another way than they compute prompts."""
+        if not self.graphs or self.kind.name not in (*INVARIANT, "latent"):
+            return {}
+        triton = {"attention_config": {"backend": "TRITON_ATTN"}} if self.kind.name in INVARIANT else {}
+        return {"environment": {"VLLM_BATCH_INVARIANT": "1"}, **triton}
+
+    def require_like(self, gap, most):
+        """Elsewhere steps of many requests round otherwise than those of one, so tokens are compared as far as they are
+        equally likely, and logprobs with those that vLLM alone gives."""
+        from experiments import require
+
+        require(most == 0.0 or not self.graphs or self.kind.name not in INVARIANT,
+                f"vLLM alone gives other logprobs for many requests, by {most:.2g}: this decides nothing")
+        require(most < float("inf"), "vLLM alone gives tokens of which the others are none: this decides nothing")
+        require(gap <= (max(0.1, 2 * most) if most else 0.0),
+                f"logprobs differ by {gap:.2g}, and by {most:.2g} without a connector")
+
+    def preempted(self):
+        """Requests that need nearly twice the blocks of the engine, most of them while they generate."""
+        import engines
+        import hybrid_experiments
+        from experiments import failed_loads, require
+
+        known = self.kind.crowd if "state" in self.kind.groups else ()
+        count, tokens, generate = known[:3] or (6, 250, 300)
+        several = engines.random_prompts(9, count, tokens)
+        wanted, blocks = self.one_at_a_time(several, generate)
+        options = {"max_model_len": 1024, "num_gpu_blocks_override": max(
+            int(0.6 * count * needed_blocks(blocks, tokens + generate)), needed_blocks(blocks, 1024) + 8)}
+
+        def play(e):
+            said = hybrid_experiments.loads_after_preemption(e)
+            outputs = e.play(several, generate, alternatives=MANY)
+            return outputs, e.metrics(), sum(said)
+
+        alone = self.start(lambda e: e.play(several, generate, alternatives=MANY), **options).result()
+        most = self.print_likeness("without a connector", [alone], wanted, several)
+        again, node = 0, self.one.node(self.one.current, memory="1 GiB").start()
+        for what in ("cold", "another engine"):
+            outputs, metrics, loaded = self.start(play, self.one.connector(node), **options).result()
+            preemptions, again = int(metrics.get("vllm:num_preemptions", 0)), again + loaded
+            gap = self.print_likeness(f"{what}, {preemptions} preemptions, {failed_loads(metrics)} failed loads, "
+                                      f"{loaded} tokens loaded by preempted requests", [outputs], wanted, several)
+            require(preemptions > 0, "nothing was preempted")
+            self.require_like(gap, most)
+        require(again > 0, "no preempted request has loaded anything")
 
     @staticmethod
     def print_likeness(what, turns, wanted, several):
@@ -249,9 +305,24 @@ def play_spoilt(one, groups):
     return out
 
 
-def smallest_block(one):
+def blocks_of(one):
+    """Of each group: its kind, and the tokens of its blocks."""
+    import spoiling
+
     cache = one.llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config
-    return min(group.kv_cache_spec.block_size for group in cache.kv_cache_groups)
+    return [(spoiling.kind_of(group.kv_cache_spec), group.kv_cache_spec.block_size) for group in cache.kv_cache_groups]
+
+
+def needed_blocks(blocks, tokens):
+    """Of a request that has computed so many tokens."""
+    out = 0
+    for kind, size in blocks:
+        if kind == "state":
+            out += 3
+            continue
+        window = int(kind.removeprefix("window-")) + size if kind != "full" else tokens
+        out += -(-min(tokens, window) // size)
+    return out
 
 
 def crowd_twice(one, several):
@@ -328,6 +399,7 @@ def times(one, part, arguments):
 
 def main():
     import gpu
+    import gpu_kinds
 
     arguments = gpu.read_arguments(__doc__, PARTS, without_graphs="for CPUs")
 
@@ -355,9 +427,10 @@ def main():
             if part in TIMES:
                 times(one, part, arguments)
             else:
-                options = {} if arguments.without_graphs else WITH_GRAPHS
-                test = tester(one, kind_named(part.removesuffix("-crowd")), options)
-                (test.crowd if part.endswith("-crowd") else test.equal)()
+                ending = next(each for each in reversed(ENDINGS) if part.endswith(each))
+                test = tester(one, gpu_kinds.named()[part.removesuffix(ending)],
+                              {} if arguments.without_graphs else WITH_GRAPHS, ENDINGS[ending])
+                getattr(test, ENDINGS[ending])()
         except (wrong, RuntimeError) as error:
             print(f"  FAILED: {error}", flush=True)
             failed.append(part)
