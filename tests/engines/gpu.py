@@ -356,7 +356,7 @@ def print_times(name, rows, hit_bytes=lambda tokens: tokens * TOKEN_BYTES):
 
 
 def read_arguments(description, all_parts, **flags):
-    """Of a program that plays parts on a GPU; `flags`: further ones, with what they do."""
+    """Of a program that plays parts on a GPU; `flags`: further ones, with what they do, or with a default number."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--troupe", required=True)
     parser.add_argument("--library", required=True)
@@ -365,7 +365,10 @@ def read_arguments(description, all_parts, **flags):
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--tokens", default="4096,16384,65536")
     for name, effect in flags.items():
-        parser.add_argument("--" + name.replace("_", "-"), action="store_true", help=effect)
+        if isinstance(effect, int):
+            parser.add_argument("--" + name.replace("_", "-"), type=int, default=effect)
+        else:
+            parser.add_argument("--" + name.replace("_", "-"), action="store_true", help=effect)
     parser.add_argument("parts", nargs="*", help="all, if none is named")
     arguments = parser.parse_args()
     for part in arguments.parts:
