@@ -317,6 +317,7 @@ FILES = {
               "TROUPE_CRASH_ROUNDS=500 build/release/tests/troupe-integration-tests '[crash]'",
               "TROUPE_CRASH_SEED=42 build/release/tests/troupe-integration-tests '[crash]'",
               "scripts/soak", "tests/costs/costs.py build/release/tests/costs/troupe-costs instructions --print"),
+        *skip(GPU, "scripts/gpu-bundle", "scripts/gpu-bundle --engine vllm", "scripts/gpu-bundle --engine sglang"),
         *skip(LONG, "scripts/mutate --seed 1 --count 60 lmcache io/tcp", "scripts/mutate --since HEAD~20"),
         *skip(ROOT, "scripts/package && sudo scripts/check-package", "sudo scripts/check-walk"),
         *skip(TESTS, "UBSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/ubsan.supp build/asan/tests/troupe-actor-tests"),
