@@ -83,8 +83,9 @@ def download(what, cache, name):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         platforms = [word for each in PLATFORMS for word in ("--platform", each)]
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:",
-                        "--python-version", "3.12", "--implementation", "cp", *platforms, "--dest", place, *what],
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+                        "--only-binary=:all:", "--python-version", "3.12", "--implementation", "cp", *platforms,
+                        "--dest", place, *what],
                        check=True)
         (place / "complete").write_text(wanted)
     return sorted(place.glob("*.whl"))
