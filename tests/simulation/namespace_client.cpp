@@ -323,23 +323,25 @@ void namespace_client::gather(const task_ptr& t, std::size_t i) {
                   std::min<std::size_t>(io::page_alignment,
                                         t->at->memory->memory().size() - t->frames[i].offset - bytes.size()));
   }
-  std::memcpy(bytes.data() + io::page_header_bytes, page.data(), page.size() / 2);
-  world_.schedule.after(
-      random_.skewed_time(microseconds(10), p_.copy_time), [this, t, i, number, bytes, page, life = life_] {
-        t->at->memory->end_copy(number);
-        if (life != life_)
-          world_.count("copy: after a kill");
-        if (t->at->process != 0 && node_.processes().gone(t->at->process, world_.now()))
-          return world_.schedule.idle();
-        const auto half = page.size() / 2;
-        std::memcpy(bytes.data() + io::page_header_bytes + half, page.data() + half, page.size() - half);
-        if (!page.empty())
-          io::seal_page(bytes, identity(*t, t->pages[i]),
-                        {t->encoded[i] ? page_encoding::bf16 : page_encoding::raw, page.size(),
-                         io::checksum_of(bytes.subspan(io::page_header_bytes, page.size()))});
-        if (life == life_)
-          copied(t);
-      });
+  // Nothing of a page that does not fit.
+  std::ranges::copy(std::span(page).first(page.size() / 2), bytes.begin() + io::page_header_bytes);
+  world_.schedule.after(random_.skewed_time(microseconds(10), p_.copy_time),
+                        [this, t, i, number, bytes, page, life = life_] {
+                          t->at->memory->end_copy(number);
+                          if (life != life_)
+                            world_.count("copy: after a kill");
+                          if (t->at->process != 0 && node_.processes().gone(t->at->process, world_.now()))
+                            return world_.schedule.idle();
+                          const auto half = page.size() / 2;
+                          std::ranges::copy(std::span(page).subspan(half),
+                                            bytes.begin() + io::page_header_bytes + static_cast<std::ptrdiff_t>(half));
+                          if (!page.empty())
+                            io::seal_page(bytes, identity(*t, t->pages[i]),
+                                          {t->encoded[i] ? page_encoding::bf16 : page_encoding::raw, page.size(),
+                                           io::checksum_of(bytes.subspan(io::page_header_bytes, page.size()))});
+                          if (life == life_)
+                            copied(t);
+                        });
 }
 
 std::function<bool()> namespace_client::while_there(const task& t) const {
