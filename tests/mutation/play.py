@@ -77,7 +77,8 @@ class Player:
         def one(number, test):
             file = scratch / str(number)
             how, test.seconds = run(test, 3600, {"TROUPE_MUTANT": "-1", "TROUPE_MUTANTS_REACHED": str(file)})
-            return test, how, sorted({int(line) for line in file.read_text().split()}) if file.is_file() else []
+            numbers = enumerate(file.read_bytes()) if file.is_file() else ()
+            return test, how, [number for number, reached in numbers if reached and number > 0]
 
         try:
             with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:

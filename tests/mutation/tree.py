@@ -13,10 +13,9 @@ HEADER = "troupe_mutants.hpp"
 HEADER_TEXT = r"""// Part of a copy of the sources, see tests/mutation/tree.py.
 #pragma once
 #include <atomic>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace troupe_mutants {
@@ -27,29 +26,30 @@ inline int chosen_number() noexcept {
   return text == nullptr ? -1 : std::atoi(text);
 }
 
-// Appends the number of a site that this process reaches for the first time.
-inline void note(int number, const char* path) noexcept {
-  static std::atomic<bool> noted[numbers_end];
-  if (number >= numbers_end || noted[number].exchange(true))
-    return;
-  const int saved = errno;
-  char line[16];
-  const int length = std::snprintf(line, sizeof line, "%d\n", number);
-  if (const int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); file >= 0) {
-    if (::write(file, line, static_cast<std::size_t>(length)) != length)
-      noted[number] = false;
-    ::close(file);
-  }
-  errno = saved;
+// A byte for each site, which is set when it is reached; null where nothing is recorded. A file that several processes
+// map, because a program may have no descriptor left when it reaches a site.
+inline unsigned char* mapped_record() noexcept {
+  const char* path = std::getenv("TROUPE_MUTANTS_REACHED");
+  const int file = path == nullptr ? -1 : ::open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0)
+    return nullptr;
+  void* at = MAP_FAILED;
+  if (::ftruncate(file, numbers_end) == 0)
+    at = ::mmap(nullptr, numbers_end, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  return at == MAP_FAILED ? nullptr : static_cast<unsigned char*>(at);
 }
 
 inline bool at(int number) noexcept {
   static const int chosen = chosen_number();
-  static const char* const record = std::getenv("TROUPE_MUTANTS_REACHED");
-  if (record != nullptr)
-    note(number, record);
+  static unsigned char* const record = mapped_record();
+  if (record != nullptr && number >= 0 && number < numbers_end)
+    std::atomic_ref<unsigned char>(record[number]).store(1, std::memory_order_relaxed);
   return number == chosen;
 }
+
+// When the program begins.
+inline const bool ready = at(0);
 } // namespace troupe_mutants
 """
 IGNORED = ("sign-conversion", "conversion", "narrowing", "sign-compare", "parentheses", "type-limits", "unused-value",
@@ -57,6 +57,9 @@ IGNORED = ("sign-conversion", "conversion", "narrowing", "sign-compare", "parent
            "stringop-overflow", "stringop-overread", "unused-but-set-variable", "unused-variable", "unused-parameter",
            "unused-function", "dangling-reference", "nonnull", "overflow", "null-dereference", "restrict")
 PRAGMAS = "".join(f'#pragma GCC diagnostic ignored "-W{each}"\n' for each in ("pragmas", *IGNORED))
+# Names of files in the copy's objects are those of the original (asserts and tests have them), so that what no mistake
+# changes comes out of the compiler's cache where the original was built with the same preset.
+RENAMED = "-fmacro-prefix-map="
 ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: ", re.MULTILINE)
 ROUNDS = 12
 
@@ -110,7 +113,9 @@ class Tree:
                     (folder / each).unlink()
 
     def configure(self):
+        flags = f"{os.environ.get('CXXFLAGS', '')} {RENAMED}{self.place}={self.root}".strip()
         command = ["cmake", "--preset", self.preset, "-B", self.build, "-D", "TROUPE_BENCHMARKS=OFF",
+                   "-D", f"CMAKE_CXX_FLAGS={flags}",
                    *(part for each in self.definitions for part in ("-D", each))]
         done = subprocess.run(command, cwd=self.place, text=True, check=False, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -122,7 +127,8 @@ class Tree:
         command = ["cmake", "--build", self.build, "--parallel", str(self.jobs), "--target", *targets, "--", "-k", "0"]
         with open(log, "w", encoding="utf-8") as file:
             code = subprocess.run(command, cwd=self.place, check=False, stdin=subprocess.DEVNULL, stdout=file,
-                                  stderr=subprocess.STDOUT).returncode
+                                  stderr=subprocess.STDOUT,
+                                  env={**os.environ, "CCACHE_IGNOREOPTIONS": RENAMED + "*"}).returncode
         return "" if code == 0 else log.read_text(encoding="utf-8", errors="replace")
 
     def blamed(self, output, sites):
