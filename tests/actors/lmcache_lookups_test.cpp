@@ -174,10 +174,19 @@ struct lookups_world : sim {
   }
   match_reply match(const match_request& x) {
     auto& ns = namespaces[x.ns];
-    std::uint32_t count = 0;
-    for (; count < x.keys.size() && ns.here.contains(x.keys[count]); ++count)
-      ns.held[x.lease].insert(x.keys[count]);
-    return match_reply{count};
+    match_reply out;
+    for (const auto& key : x.keys) {
+      const bool is_here = ns.here.contains(key);
+      if (!is_here && !x.each)
+        break;
+      if (x.each)
+        out.found.items.push_back(is_here ? 1 : 0);
+      if (is_here) {
+        ++out.matched;
+        ns.held[x.lease].insert(key);
+      }
+    }
+    return out;
   }
   /// All that is kept is the first keys of the shard's part, in the order of the lookup.
   void give_back(const probe& shard, const release_request& x) {
@@ -190,20 +199,27 @@ struct lookups_world : sim {
       ns.held.erase(x.lease);
   }
 
-  served& enroll(std::int64_t instance, std::uint32_t layers = 2) {
-    auto spec = small_namespace();
-    spec.geometry.layers = layers;
+  /// A worker with a group of layers for each of these numbers.
+  std::vector<served*> enroll_groups(std::int64_t instance, const std::vector<std::uint32_t>& layers) {
+    std::vector<served*> out;
     lmcache::incoming x;
     x.client = worker;
     x.what = operation::register_context;
     x.instance = instance;
-    x.registration = lmcache::context{{{spec, {}}}};
+    x.registration = lmcache::context{};
+    for (const auto count : layers) {
+      auto spec = small_namespace();
+      spec.geometry.layers = count;
+      spec.group_of = layers.size() > 1 ? "groups" : "";
+      x.registration->groups.push_back({spec, {}});
+      out.push_back(&namespaces[spec.id()]);
+      out.back()->spec = spec;
+    }
     const auto number = send(std::move(x));
     REQUIRE(answers[number].size() == 1);
-    auto& out = namespaces[spec.id()];
-    out.spec = spec;
     return out;
   }
+  served& enroll(std::int64_t instance, std::uint32_t layers = 2) { return *enroll_groups(instance, {layers}).front(); }
   bool ping(std::int64_t instance) {
     lmcache::incoming x;
     x.client = worker;
@@ -484,6 +500,24 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease taken before peers wer
   brought(wanted, 0);
   pass(std::chrono::milliseconds(150));
   CHECK(renewals == 3);
+  CHECK(status("a") == 6U);
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: leases on groups taken before peers were asked are renewed in time",
+                 "[lmcache][cluster]") {
+  lease = std::chrono::milliseconds(2100);
+  for (auto* const ns : enroll_groups(1, {2, 3}))
+    ns->add(0, 6);
+  look_up("a", 10);
+  const auto wanted = peers.take<search_peers_request>();
+  REQUIRE(wanted.size() == 2);
+  pass(std::chrono::milliseconds(1900));
+  CHECK(renewals == 0);
+  for (const auto& x : wanted)
+    peers.reply(x, caf::make_message(search_peers_reply{}));
+  serve();
+  pass(std::chrono::milliseconds(150));
+  CHECK(renewals == 6);
   CHECK(status("a") == 6U);
 }
 

@@ -320,6 +320,31 @@ TEST_CASE("adopted directories: pages of a dead node are read if they verify, an
   }
 }
 
+TEST_CASE(
+    "adopted directories: pages of a rank that the dead node did not have, or without a block each, are not found",
+    "[cluster][adopted]") {
+  dead_node node(2);
+  node.write(0, 1, std::byte{1});
+  const auto index = node.read();
+  io::engine_options how;
+  how.kind = io::engine_kind::threads;
+  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
+  const auto memory = std::make_shared<staging_buffer>(geometry, 8);
+  const auto read = [&](rank_number rank, std::vector<std::uint32_t> blocks) {
+    std::promise<transfer_result> done;
+    transfer_task work;
+    work.keys.items = keys(0, 1);
+    work.blocks.items = std::move(blocks);
+    work.deadline = test_patience;
+    reads.post({index, memory, ns, rank, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
+    return static_cast<errc>(done.get_future().get().results.items.at(0));
+  };
+  CHECK(read(1, {0}) == errc::ok);
+  CHECK(read(2, {0}) == errc::not_found);
+  CHECK(read(1, {}) == errc::not_found);
+  CHECK(read(1, {0, 1}) == errc::not_found);
+}
+
 TEST_CASE("adopted directories: of two nodes one gets the claim, both read, and the owner gets it back",
           "[cluster][adopted][claims]") {
   dead_node node(6);

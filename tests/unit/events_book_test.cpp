@@ -100,6 +100,39 @@ TEST_CASE("events book: the memory of a removed page is used for the next one", 
   CHECK(book.end() == 1);
 }
 
+TEST_CASE("events book: a book without pages takes a few KiB, and details what they have", "[events]") {
+  page_book book(1, 1U << 20U);
+  const auto shape = *book.number_of({0, 1, 3, {}, {}});
+  CHECK(book.resident_bytes() >= 1024);
+  CHECK(book.resident_bytes() <= 64 * 1024);
+  book.store(record(1, shape, 1, 0));
+  const auto without = book.resident_bytes();
+  book.store(record(2, shape, 2, 28));
+  CHECK(book.resident_bytes() - without >= 28);
+  CHECK(book.resident_bytes() - without == book.details_bytes());
+}
+
+TEST_CASE("events book: an emptied book keeps the details of the pages that come next", "[events]") {
+  page_book book(1, 1U << 20U);
+  const auto shape = *book.number_of({0, 1, 3, {}, {}});
+  const auto store = [&](std::uint64_t id) {
+    auto page = record(id, shape, id, 0);
+    page.details.assign(28, static_cast<char>('a' + id));
+    CHECK(book.store(page) == outcome::stored);
+  };
+  for (std::uint64_t id = 0; id < 3; ++id)
+    store(id);
+  CHECK(book.remove(1));
+  book.clear();
+  CHECK(book.pages() == 0);
+  CHECK(book.details_bytes() == 0);
+  CHECK_FALSE(book.find(0));
+  for (std::uint64_t id = 3; id < 6; ++id)
+    store(id);
+  for (std::uint64_t id = 3; id < 6; ++id)
+    CHECK(book.find(id)->details == std::string(28, static_cast<char>('a' + id)));
+}
+
 TEST_CASE("events book: a book has a limited number of shapes", "[events]") {
   page_book book(1, 0);
   std::size_t accepted = 0;

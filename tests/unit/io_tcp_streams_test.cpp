@@ -16,6 +16,8 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <random>
 #include <sys/socket.h>
@@ -390,6 +392,20 @@ TEST_CASE("exposed streams: two connections that end each other do not wait for 
     x.join();
   CHECK(both[0]->stream.descriptor() < 0);
   CHECK(both[1]->stream.descriptor() < 0);
+}
+
+TEST_CASE("tcp streams: keep-alive ends a dead connection after eight seconds, and small writes go at once", "[tcp]") {
+  const tcp_stream x(unique_descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  REQUIRE(x);
+  const auto option = [&](int level, int name) {
+    int out = -1;
+    socklen_t size = sizeof out;
+    REQUIRE(::getsockopt(x.descriptor(), level, name, &out, &size) == 0);
+    return out;
+  };
+  CHECK(option(SOL_SOCKET, SO_KEEPALIVE) == 1);
+  CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) + option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) == 8);
+  CHECK(option(IPPROTO_TCP, TCP_NODELAY) == 1);
 }
 
 TEST_CASE("tcp memory: the name of memory is read back, and others are refused with a sentence", "[tcp]") {

@@ -62,6 +62,7 @@ TEST_CASE("lmcache groups: each group has a namespace of its own, and all of the
   std::set<std::string> ids;
   for (const auto& group : x->groups) {
     CHECK(is_own(group.ns));
+    CHECK(group.ns.name == "lmcache-m-" + to_string(group.ns.id()).substr(0, 16));
     CHECK(group.ns.group_of == x->first().ns.group_of);
     CHECK(group.ns.hits_end_with_pages());
     ids.insert(to_string(group.ns.id()));
@@ -155,6 +156,7 @@ TEST_CASE("lmcache groups: chunks of which a worker may have only some blocks ar
   const std::vector<std::vector<std::uint32_t>> skipped{{}, {0, 1}, {0, 2}};
   CHECK(chunks_to_store(groups, {0, 4, skipped, {}}) == runs{{0, 4, 0}, {3, 1, 1}, {1, 1, 2}, {3, 1, 2}});
   CHECK(chunks_to_store(groups, {0, 4, skipped, 2}) == runs{{0, 4, 0}, {2, 2, 1}, {1, 1, 2}, {3, 1, 2}});
+  CHECK(chunks_to_store(groups, {2, 6, skipped, 4}) == runs{{0, 4, 0}, {2, 2, 1}, {1, 1, 2}, {3, 1, 2}});
   CHECK(chunks_to_store(groups, {7, 8, {}, {}}) == runs{{0, 1, 0}, {0, 1, 2}});
   // A group of the whole prefix that lacks a chunk is not what it says.
   const std::vector<std::vector<std::uint32_t>> hole{{1}, {}, {}};

@@ -525,6 +525,12 @@ TEST_CASE("lmcache listener: a listener knows the version of a client and the er
   a.send(ping_of(5));
   CHECK(from.next().number == ping_of(5)[0]);
   CHECK(how.counts->list.all(10)[0].malformed == 1);
+  // Another one that follows soon is counted, and neither logged nor described.
+  a.send({msgpack_writer().natural(6).take(), msgpack_writer().text("clairvoyance").take()});
+  CHECK(from.next().malformed);
+  known = how.counts->list.all(10);
+  CHECK(known[0].malformed == 2);
+  CHECK(known[0].difference.find("'telepathy'") != std::string::npos);
 }
 
 } // namespace lmcache_listener_test

@@ -257,6 +257,21 @@ TEST_CASE("lmcache msgpack: lengths beyond the message are refused", "[lmcache]"
   CHECK_FALSE(in.ok());
 }
 
+TEST_CASE("lmcache msgpack: a value in 32 arrays or maps is read, and one that is deeper is refused", "[lmcache]") {
+  for (const std::string& outer : {std::string("\x91"), std::string("\x81\xa1k")}) {
+    std::string text("\x01");
+    for (unsigned depth = 0; depth < msgpack_reader::depth_max; ++depth)
+      text.insert(0, outer);
+    msgpack_reader in(view(text));
+    in.skip();
+    CHECK(in.done());
+    text.insert(0, outer);
+    msgpack_reader deeper(view(text));
+    deeper.skip();
+    CHECK_FALSE(deeper.ok());
+  }
+}
+
 TEST_CASE("lmcache msgpack: tokens are numbers below 2^32, however they are written", "[lmcache]") {
   std::vector<std::uint32_t> numbers;
   const std::string wide("\x93\xcf\x00\x00\x00\x00\x00\x00\x00\x05\xd1\x00\x07\xce\xff\xff\xff\xff", 18);

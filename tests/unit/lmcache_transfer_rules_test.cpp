@@ -267,6 +267,19 @@ TEST_CASE_METHOD(worker_world, "lmcache transfer rules: requests past their dead
     CHECK(rules.jobs() == 1);
     end(part, errc::cancelled, later);
   }
+  SECTION("only the preparation of the request that is late") {
+    prepare(make(operation::prepare_store, 2));
+    const auto other = one<transfer_rules::start>();
+    const auto request = make(operation::prepare_store, 3);
+    prepare(request);
+    const auto part = one<transfer_rules::start>();
+    rules.late(request, t0);
+    CHECK(one<transfer_rules::cancel>().parts == std::vector<part_number>{part.part});
+    end(part, errc::cancelled);
+    CHECK(rules.jobs() == 1);
+    rules.ended(of, t0);
+    end(other, errc::cancelled);
+  }
   SECTION("frames for an answered request are released") {
     prepare(make(operation::prepare_store, 2));
     const auto part = one<transfer_rules::start>();
@@ -388,6 +401,17 @@ TEST_CASE_METHOD(worker_world, "lmcache transfer rules: a job has pages of all g
     CHECK(one<transfer_rules::refuse>().request == request);
     CHECK(rules.jobs() == 0);
   }
+}
+
+TEST_CASE_METHOD(worker_world, "lmcache transfer rules: a retrieve that fills the room of each group begins",
+                 "[lmcache]") {
+  auto three = how;
+  three.window_pages = 3;
+  auto one_page = how;
+  one_page.window_pages = 1;
+  rules.prepare(make(operation::prepare_retrieve, 3), of, {three, one_page}, {{0, 3, 0}, {2, 1, 1}}, t0);
+  CHECK(take<transfer_rules::refuse>().empty());
+  CHECK(one<transfer_rules::start>().chunks == transfer_rules::chunk_run{0, 3, 0});
 }
 
 TEST_CASE_METHOD(worker_world, "lmcache transfer rules: each group has a limit of pages of its own", "[lmcache]") {
