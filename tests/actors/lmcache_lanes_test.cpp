@@ -2,6 +2,7 @@
 #include "actors/lmcache/lmcache_server.hpp"
 #include "actors/lmcache/page_lane.hpp"
 #include "actors/support/system_config.hpp"
+#include "tests/actors/lmcache_node.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/memory_extents.hpp"
@@ -77,20 +78,7 @@ private:
 /// attachments are forwarded to the test in their order.
 caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& notified) {
   return {
-      [self](const attach_request& wanted, const caf::actor&) {
-        attach_reply out;
-        out.owner = 7;
-        out.ns = wanted.ns;
-        out.ns_id = wanted.ns.id();
-        out.limits.batch_keys = 64;
-        out.limits.batch_pages = 8;
-        out.limits.lease = std::chrono::minutes(1);
-        out.limits.reservation = std::chrono::minutes(1);
-        out.limits.pinned_bytes = std::uint64_t{1} << 20U;
-        out.shards.push_back(caf::actor_cast<client_shard_actor>(caf::actor_cast<caf::actor>(self)));
-        out.ranks.push_back({0, 16, caf::actor_cast<client_worker_actor>(caf::actor_cast<caf::actor>(self))});
-        return out;
-      },
+      [self](const attach_request& wanted, const caf::actor&) { return attached_to(self, wanted); },
       [self, notified](caf::leave_atom, owner_id, const caf::actor&) { self->send(notified, std::string("leaves")); },
       [self, notified](owner_quiesced_atom, owner_id) { self->send(notified, std::string("rests")); },
       [](const reserve_request& x) {
@@ -158,15 +146,9 @@ TEST_CASE("lmcache lanes: a worker's frames stay pinned until its requests are d
   caf::actor_system system(settings);
   caf::scoped_actor self(system);
   const auto node = system.spawn(friendly_node, caf::actor_cast<caf::actor>(self));
-  lmcache_server_parts parts;
-  parts.answer = [notified = caf::actor_cast<caf::actor>(self)](
-                     const lmcache::incoming& to, std::optional<std::string>) { caf::anon_send(notified, to.number); };
   const auto inbox = std::make_shared<lmcache_inbox>();
-  parts.inbox = inbox;
-  parts.counters = std::make_shared<lmcache::counters>();
-  parts.node = caf::actor_cast<node_actor>(node);
-  parts.extents = std::make_shared<slow_extents>(story);
-  const auto server = spawn_actor<lmcache_server>(system, std::move(parts));
+  const auto server =
+      spawn_actor<lmcache_server>(system, server_parts(self, node, inbox, std::make_shared<slow_extents>(story)));
   const auto put = [&](lmcache_inbox::event x) {
     inbox->put(std::move(x));
     caf::anon_send(server, caf::update_atom_v);
@@ -269,20 +251,7 @@ private:
 /// A node of which clients can attach, with a shard and a rank that have every page.
 caf::behavior generous_node(caf::event_based_actor* self) {
   return {
-      [self](const attach_request& wanted, const caf::actor&) {
-        attach_reply out;
-        out.owner = 7;
-        out.ns = wanted.ns;
-        out.ns_id = wanted.ns.id();
-        out.limits.batch_keys = 64;
-        out.limits.batch_pages = 8;
-        out.limits.lease = std::chrono::minutes(1);
-        out.limits.reservation = std::chrono::minutes(1);
-        out.limits.pinned_bytes = std::uint64_t{1} << 20U;
-        out.shards.push_back(caf::actor_cast<client_shard_actor>(caf::actor_cast<caf::actor>(self)));
-        out.ranks.push_back({0, 16, caf::actor_cast<client_worker_actor>(caf::actor_cast<caf::actor>(self))});
-        return out;
-      },
+      [self](const attach_request& wanted, const caf::actor&) { return attached_to(self, wanted); },
       [](caf::leave_atom, owner_id, const caf::actor&) {},
       [](owner_quiesced_atom, owner_id) {},
       [](const locate_request& x) {
@@ -316,18 +285,7 @@ struct registrations_world {
   std::shared_ptr<lmcache_inbox> inbox = std::make_shared<lmcache_inbox>();
   lmcache_actor server;
 
-  registrations_world() {
-    lmcache_server_parts parts;
-    parts.answer = [notified = caf::actor_cast<caf::actor>(self)](const lmcache::incoming& to,
-                                                                  std::optional<std::string>) {
-      caf::anon_send(notified, to.number);
-    };
-    parts.inbox = inbox;
-    parts.counters = std::make_shared<lmcache::counters>();
-    parts.node = caf::actor_cast<node_actor>(node);
-    parts.extents = extents;
-    server = spawn_actor<lmcache_server>(system, std::move(parts));
-  }
+  registrations_world() { server = spawn_actor<lmcache_server>(system, server_parts(self, node, inbox, extents)); }
   ~registrations_world() {
     extents->open();
     self->send_exit(server, caf::exit_reason::user_shutdown);

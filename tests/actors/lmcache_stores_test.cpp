@@ -2,6 +2,7 @@
 #include "actors/lmcache/lmcache_service.hpp"
 #include "actors/support/system_config.hpp"
 #include "io/page.hpp"
+#include "tests/actors/lmcache_node.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/memory_extents.hpp"
@@ -42,18 +43,7 @@ const std::uint64_t slot = io::slot_bytes(page_bytes);
 caf::behavior node_with_events(caf::event_based_actor* self, const caf::actor& notified) {
   return {
       [self](const attach_request& wanted, const caf::actor&) {
-        const auto own = caf::actor_cast<caf::actor>(self);
-        attach_reply out;
-        out.owner = 7;
-        out.ns = wanted.ns;
-        out.ns_id = wanted.ns.id();
-        out.limits.batch_keys = 64;
-        out.limits.batch_pages = 8;
-        out.limits.lease = std::chrono::minutes(1);
-        out.limits.reservation = std::chrono::minutes(1);
-        out.limits.pinned_bytes = std::uint64_t{1} << 20U;
-        out.shards.push_back(caf::actor_cast<client_shard_actor>(own));
-        out.ranks.push_back({0, 16, caf::actor_cast<client_worker_actor>(own)});
+        auto out = attached_to(self, wanted);
         out.wants_descriptions = true;
         return out;
       },
@@ -103,15 +93,7 @@ struct stores_world {
   std::vector<key_digest> keys = test_task(3).keys.items;
 
   stores_world() {
-    lmcache_server_parts parts;
-    parts.answer = [notified = caf::actor_cast<caf::actor>(self)](const lmcache::incoming& to,
-                                                                  std::optional<std::string>) {
-      caf::anon_send(notified, to.number);
-    };
-    parts.inbox = inbox;
-    parts.counters = std::make_shared<lmcache::counters>();
-    parts.node = caf::actor_cast<node_actor>(node);
-    parts.extents = extents;
+    auto parts = server_parts(self, node, inbox, extents);
     parts.chunk_tokens = chunk_tokens;
     server = spawn_actor<lmcache_server>(system, std::move(parts));
   }

@@ -378,6 +378,26 @@ def read_arguments(description, all_parts, **flags):
     return arguments
 
 
+def play_parts(one, parts, play):
+    """Calls `play` with each part, also after one that failed; the exit code."""
+    from experiments import wrong
+
+    failed = []
+    for part in parts:
+        one.current, began = part, time.monotonic()
+        print(f"{part}:", flush=True)
+        try:
+            play(part)
+        except (wrong, RuntimeError) as error:
+            print(f"  FAILED: {error}", flush=True)
+            failed.append(part)
+        finally:
+            one.end_nodes()
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    print(f"failed: {', '.join(failed) or 'none'}", flush=True)
+    return 1 if failed else 0
+
+
 def main():
     arguments = read_arguments(__doc__, PARTS)
     lengths = arguments.lengths
@@ -388,54 +408,46 @@ def main():
     os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     import vllm
     import workplace
-    from experiments import lab, wrong
+    from experiments import lab
 
     one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
     print(f"vLLM {vllm.__version__}; logs in {one.directory}/logs", flush=True)
     large = write_large_model(one.directory / "large")
     options = {"model": large, "load_format": "dummy", "max_model_len": max(lengths) + 4096, "max_num_seqs": 64,
                "max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.5}
-    failed = []
-    for part in arguments.parts or PARTS:
-        one.current, began = part, time.monotonic()
-        print(f"{part}:", flush=True)
-        try:
-            if part == "equal":
-                outputs_are_equal(one)
-            elif part == "sync_damaged":
-                synchronous_loads_fail_well(one)
-            elif part == "tensor_parallel":
-                outputs_of_two_gpus_are_equal(one)
-            elif part == "lmcache":
-                outputs_with_lmcache_are_equal(one)
-            elif part in ("peer", "peer_clear"):
-                times_with_a_peer(one, lengths, arguments.repeat, arguments.memory, options, part == "peer")
-            elif part == "decode":
-                all_decode_rates(one, arguments.memory, options)
-            else:
-                connector, node = None, None
-                if part in ("troupe", "raw", "when_faster"):
-                    node = one.node(part, memory=arguments.memory, disk=arguments.memory, durability="relaxed").start()
-                    connector = one.connector(node, disk_hits=part if part == "when_faster" else "always",
-                                              encoding="raw" if part == "raw" else "auto")
-                elif part != "none":
-                    connector = peer(part, arguments.memory)
-                run = one.start(lambda e, again=node is not None: times_of(e, lengths, arguments.repeat, again),
-                                connector, **options)
-                if node is not None:
-                    run.hear()
-                    node.stop()  # what is dirty is written
-                    node.start()
-                    time.sleep(3)
-                    run.say("go on")
-                print_times(part, run.result())
-        except (wrong, RuntimeError) as error:
-            print(f"  FAILED: {error}", flush=True)
-            failed.append(part)
-        finally:
-            one.end_nodes()
-        print(f"  {time.monotonic() - began:.0f} s", flush=True)
-    return 1 if failed else 0
+
+    def play(part):
+        if part == "equal":
+            outputs_are_equal(one)
+        elif part == "sync_damaged":
+            synchronous_loads_fail_well(one)
+        elif part == "tensor_parallel":
+            outputs_of_two_gpus_are_equal(one)
+        elif part == "lmcache":
+            outputs_with_lmcache_are_equal(one)
+        elif part in ("peer", "peer_clear"):
+            times_with_a_peer(one, lengths, arguments.repeat, arguments.memory, options, part == "peer")
+        elif part == "decode":
+            all_decode_rates(one, arguments.memory, options)
+        else:
+            connector, node = None, None
+            if part in ("troupe", "raw", "when_faster"):
+                node = one.node(part, memory=arguments.memory, disk=arguments.memory, durability="relaxed").start()
+                connector = one.connector(node, disk_hits=part if part == "when_faster" else "always",
+                                          encoding="raw" if part == "raw" else "auto")
+            elif part != "none":
+                connector = peer(part, arguments.memory)
+            run = one.start(lambda e, again=node is not None: times_of(e, lengths, arguments.repeat, again),
+                            connector, **options)
+            if node is not None:
+                run.hear()
+                node.stop()  # what is dirty is written
+                node.start()
+                time.sleep(3)
+                run.say("go on")
+            print_times(part, run.result())
+
+    return play_parts(one, arguments.parts or PARTS, play)
 
 
 if __name__ == "__main__":

@@ -412,33 +412,23 @@ def main():
     import play
     import vllm
     import workplace
-    from experiments import SEVERAL_GROUPS, lab, wrong
+    from experiments import SEVERAL_GROUPS, lab
 
     if not play.played_with(vllm.__version__, SEVERAL_GROUPS, None):
         print(f"left out: Troupe has several KV cache groups from vLLM {SEVERAL_GROUPS} on", flush=True)
         return 0
     one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
     print(f"vLLM {vllm.__version__}; logs in {one.directory}/logs", flush=True)
-    failed = []
-    for part in arguments.parts or PARTS:
-        one.current, began = part, time.monotonic()
-        print(f"{part}:", flush=True)
-        try:
-            if part in TIMES:
-                times(one, part, arguments)
-            else:
-                ending = next(each for each in reversed(ENDINGS) if part.endswith(each))
-                test = tester(one, gpu_kinds.named()[part.removesuffix(ending)],
-                              {} if arguments.without_graphs else WITH_GRAPHS, ENDINGS[ending])
-                getattr(test, ENDINGS[ending])()
-        except (wrong, RuntimeError) as error:
-            print(f"  FAILED: {error}", flush=True)
-            failed.append(part)
-        finally:
-            one.end_nodes()
-        print(f"  {time.monotonic() - began:.0f} s", flush=True)
-    print(f"failed: {', '.join(failed) or 'none'}", flush=True)
-    return 1 if failed else 0
+
+    def play_part(part):
+        if part in TIMES:
+            return times(one, part, arguments)
+        ending = next(each for each in reversed(ENDINGS) if part.endswith(each))
+        test = tester(one, gpu_kinds.named()[part.removesuffix(ending)],
+                      {} if arguments.without_graphs else WITH_GRAPHS, ENDINGS[ending])
+        return getattr(test, ENDINGS[ending])()
+
+    return gpu.play_parts(one, arguments.parts or PARTS, play_part)
 
 
 if __name__ == "__main__":

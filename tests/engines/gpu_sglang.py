@@ -212,25 +212,13 @@ def main():
     arguments = gpu.read_arguments(__doc__, PARTS, page=64, layer_parts=8)
     prepare(arguments.library)
     import workplace
-    from experiments import lab, wrong
+    from experiments import lab
 
     one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
     # SGLang itself would take a GPU, of which forked processes can then not make use.
     print(f"SGLang {importlib.metadata.version('sglang')}, pages of {arguments.page} tokens", flush=True)
-    test, failed = tester(one, arguments), []
-    for part in arguments.parts or PARTS:
-        one.current, began = part, time.monotonic()
-        print(f"{part}:", flush=True)
-        try:
-            getattr(test, part)()
-        except (wrong, RuntimeError) as error:
-            print(f"  FAILED: {error}", flush=True)
-            failed.append(part)
-        finally:
-            one.end_nodes()
-        print(f"  {time.monotonic() - began:.0f} s", flush=True)
-    print(f"failed: {', '.join(failed) or 'none'}", flush=True)
-    return 1 if failed else 0
+    test = tester(one, arguments)
+    return gpu.play_parts(one, arguments.parts or PARTS, lambda part: getattr(test, part)())
 
 
 if __name__ == "__main__":

@@ -95,6 +95,12 @@ struct dead_node {
       (fs::create_directories(data), open_store(options_for(data / "index", store::durability::strict)));
 };
 
+auto reader_with_threads() {
+  io::engine_options how;
+  how.kind = io::engine_kind::threads;
+  return io::foreign_reader::make(how).value();
+}
+
 std::vector<key_digest> keys(std::uint64_t from, std::uint64_t count) {
   std::vector<key_digest> out;
   for (auto n = from; n < from + count; ++n)
@@ -216,9 +222,7 @@ TEST_CASE("adopted directories: open files of dead nodes are bounded and closed 
   for (rank_number rank = 0; rank < 2; ++rank)
     node.write(0, rank, std::byte{1});
   auto index = node.read();
-  io::engine_options how;
-  how.kind = io::engine_kind::threads;
-  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
+  adopted_reads reads({reader_with_threads(), node.scratch.path(), true}, test_patience);
   const auto read = [&](const std::shared_ptr<staging_buffer>& memory, rank_number rank, duration time) {
     std::promise<transfer_result> done;
     transfer_task work;
@@ -254,9 +258,7 @@ TEST_CASE("adopted directories: the last user of an adopted index releases its m
   dead_node node(4);
   node.write(0, 0, std::byte{1});
   const auto index = node.read();
-  io::engine_options how;
-  how.kind = io::engine_kind::threads;
-  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
+  adopted_reads reads({reader_with_threads(), node.scratch.path(), true}, test_patience);
   const auto ask = [&](std::shared_ptr<staging_buffer> memory, duration time,
                        std::function<void(transfer_result)> done) {
     transfer_task work;
@@ -290,9 +292,7 @@ TEST_CASE("adopted directories: pages of a dead node are read if they verify, an
   io::seal_page(other.bytes(), {ns, key_number(99), 1, {62, 4}, page_bytes});
   REQUIRE(::pwrite(node.slabs[1].descriptor(), other.data(), other.size(), static_cast<off_t>(62 * other.size())) ==
           static_cast<ssize_t>(other.size()));
-  io::engine_options how;
-  how.kind = io::engine_kind::threads;
-  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
+  adopted_reads reads({reader_with_threads(), node.scratch.path(), true}, test_patience);
   const auto memory = std::make_shared<staging_buffer>(geometry, 8);
   std::ranges::fill(memory->blocks(), std::byte{0xee});
   std::promise<transfer_result> done;
@@ -326,9 +326,7 @@ TEST_CASE(
   dead_node node(2);
   node.write(0, 1, std::byte{1});
   const auto index = node.read();
-  io::engine_options how;
-  how.kind = io::engine_kind::threads;
-  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
+  adopted_reads reads({reader_with_threads(), node.scratch.path(), true}, test_patience);
   const auto memory = std::make_shared<staging_buffer>(geometry, 8);
   const auto read = [&](rank_number rank, std::vector<std::uint32_t> blocks) {
     std::promise<transfer_result> done;
