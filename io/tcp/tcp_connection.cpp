@@ -1,7 +1,5 @@
 #include "io/tcp/tcp_connection.hpp"
 
-#include "io/tcp/memory_place.hpp"
-
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -41,28 +39,24 @@ std::size_t tcp_connection::task::to_hear() const noexcept {
   return sizeof reply + (words.kind == order_kind::get ? here.size() : 0);
 }
 
-tcp_connection::tcp_connection(remote_memory_name name, const stream_name& which, std::uint32_t streams,
-                               std::size_t turn_bytes, std::shared_ptr<piece_source> source,
-                               const std::optional<host_address>& from)
-    : name_(std::move(name)), which_(which), from_(from), turn_bytes_(turn_bytes), source_(std::move(source)) {
+tcp_connection::tcp_connection(const connection_target& target, const stream_name& which, std::uint32_t streams,
+                               std::size_t turn_bytes, std::shared_ptr<piece_source> source)
+    : target_(target), number_(which.number), turn_bytes_(turn_bytes), source_(std::move(source)) {
   hello_.stream = which.number;
   hello_.streams = streams;
   hello_.attempt = which.attempt;
+  hello_.token = target.token;
 }
 
 void tcp_connection::connect() {
   if (!source_)
     return;
-  const auto where = memory_place::parse(name_);
-  if (!where)
-    return fail_with(where.error());
-  std::transform(name_.key.begin(), name_.key.end(), hello_.token.begin(), [](auto x) { return std::byte{x}; });
-  auto made = tcp_stream::connect(where->of(which_), from_);
+  auto made = tcp_stream::connect(target_.to, target_.from);
   if (!made)
     return fail_with(made.error());
   stream_ = std::move(*made);
-  if (where->encrypted)
-    if (auto encrypted = stream_.encrypt(tcp_stream::role::asks, hello_.token); !encrypted)
+  if (target_.encrypted)
+    if (auto encrypted = stream_.encrypt(tcp_stream::role::asks, target_.token); !encrypted)
       fail_with(encrypted.error());
 }
 
@@ -72,7 +66,7 @@ void tcp_connection::work() {
   take_pieces();
   const auto sent = send_some();
   if (sent > 0 && source_)
-    source_->on_progress(which_.number, sent);
+    source_->on_progress(number_, sent);
 }
 
 void tcp_connection::on_ready() {
@@ -85,7 +79,7 @@ void tcp_connection::on_ready() {
     moved += sent + heard;
   }
   if (moved > 0 && source_)
-    source_->on_progress(which_.number, moved);
+    source_->on_progress(number_, moved);
 }
 
 void tcp_connection::on_tick() {
@@ -126,7 +120,7 @@ std::size_t tcp_connection::send_some() {
       ++sent_;
   }
   if (is_open)
-    source_->on_open(which_.number);
+    source_->on_open(number_);
   return put.bytes;
 }
 
@@ -170,14 +164,14 @@ std::size_t tcp_connection::hear_some() {
 void tcp_connection::end_first() {
   tasks_.pop_front();
   --sent_;
-  source_->on_answered(which_.number);
+  source_->on_answered(number_);
   // The next pieces, which the answer has made room for.
   if (source_)
     take_pieces();
 }
 
 void tcp_connection::take_pieces() {
-  for (const auto& x : source_->take(which_.number))
+  for (const auto& x : source_->take(number_))
     tasks_.push_back({{x.kind, ++last_number_, x.offset, x.here.size()}, x.here, 0, {}, 0});
 }
 
@@ -190,7 +184,7 @@ void tcp_connection::fail_with(error why) {
     stream_.abort();
   sent_ = 0;
   tasks_.clear();
-  source->on_failed(which_.number, std::move(why));
+  source->on_failed(number_, std::move(why));
 }
 
 } // namespace troupe::io::tcp

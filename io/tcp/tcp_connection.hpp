@@ -1,6 +1,5 @@
 #pragma once
 
-#include "io/memory/remote_memory.hpp"
 #include "io/tcp/memory_frames.hpp"
 #include "io/tcp/stream_schedule.hpp"
 #include "io/tcp/tcp_stream.hpp"
@@ -36,6 +35,15 @@ public:
   virtual void on_tick() = 0;
 };
 
+/// Where a connection goes, and how.
+struct connection_target {
+  endpoint to;
+  bool encrypted = false;
+  connection_token token{};
+  /// The address of this host from which it comes, if not the one that the system chooses.
+  std::optional<host_address> from{};
+};
+
 /// The node's end of one connection. Belongs to the thread of its loop.
 ///
 /// Invariants:
@@ -47,10 +55,9 @@ public:
 ///   process belong to uncommitted pages.
 class tcp_connection {
 public:
-  /// That connection of `streams`. `turn_bytes`: what it moves before it is another one's turn. `from`: the address of
-  /// this host from which it connects, if not the one that the system chooses.
-  tcp_connection(remote_memory_name name, const stream_name& which, std::uint32_t streams, std::size_t turn_bytes,
-                 std::shared_ptr<piece_source> source, const std::optional<host_address>& from = {});
+  /// That connection of `streams`. `turn_bytes`: what it moves before it is another one's turn.
+  tcp_connection(const connection_target& target, const stream_name& which, std::uint32_t streams,
+                 std::size_t turn_bytes, std::shared_ptr<piece_source> source);
 
   void connect();
   /// Takes the pieces that are there, and begins to send them.
@@ -90,9 +97,8 @@ private:
   void take_pieces();
   void fail_with(error why);
 
-  remote_memory_name name_;
-  stream_name which_;
-  std::optional<host_address> from_;
+  connection_target target_;
+  stream_number number_;
   std::size_t turn_bytes_;
   /// Null after the connection has failed.
   std::shared_ptr<piece_source> source_;

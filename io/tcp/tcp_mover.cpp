@@ -74,7 +74,9 @@ public:
     how.silence = options_.silence;
     how.reopen = options_.reopen;
     auto streams = std::make_shared<tcp_streams>(how, name.bytes, std::move(lost), counts_);
-    streams->open(name, loops_, next_.fetch_add(how.streams), options_.addresses);
+    connection_token token;
+    std::ranges::transform(name.key, token.begin(), [](auto x) { return std::byte{x}; });
+    streams->open(*place, token, loops_, next_.fetch_add(how.streams), options_.addresses);
     return std::make_shared<tcp_peer>(std::move(streams));
   }
 

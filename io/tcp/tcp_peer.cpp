@@ -2,7 +2,6 @@
 
 #include "base/host_identity.hpp"
 #include "base/log.hpp"
-#include "io/tcp/memory_place.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -24,11 +23,13 @@ tcp_streams::tcp_streams(const stream_options& options, std::uint64_t memory_byt
     : memory_bytes_(memory_bytes), counts_(std::move(counts)), schedule_(options), lines_(options.streams),
       lost_(std::move(lost)) {}
 
-void tcp_streams::open(const remote_memory_name& name, const std::vector<std::unique_ptr<tcp_loop>>& loops,
-                       std::size_t first_loop, std::vector<host_address> own) {
+void tcp_streams::open(const memory_place& place, const connection_token& token,
+                       const std::vector<std::unique_ptr<tcp_loop>>& loops, std::size_t first_loop,
+                       std::vector<host_address> own) {
   const auto count = static_cast<std::uint32_t>(lines_.size());
   const std::lock_guard guard(mutex_);
-  name_ = name;
+  place_ = place;
+  token_ = token;
   own_ = std::move(own);
   turn_bytes_ = bytes_of_turn(count, static_cast<std::uint32_t>(loops.size()));
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -40,26 +41,22 @@ void tcp_streams::open(const remote_memory_name& name, const std::vector<std::un
 void tcp_streams::connect(const stream_name& which) {
   auto& x = lines_[which.number];
   ++open_;
-  x.connection = std::make_shared<tcp_connection>(name_, which, static_cast<std::uint32_t>(lines_.size()), turn_bytes_,
-                                                  shared_from_this(), address_for(which));
+  x.connection = std::make_shared<tcp_connection>(target_of(which), which, static_cast<std::uint32_t>(lines_.size()),
+                                                  turn_bytes_, shared_from_this());
   x.loop->post([loop = x.loop, connection = x.connection] {
     connection->connect();
     loop->serve(connection);
   });
 }
 
-std::optional<host_address> tcp_streams::address_for(const stream_name& which) const {
-  if (own_.empty())
-    return std::nullopt;
-  const auto place = memory_place::parse(name_);
-  if (!place)
-    return std::nullopt;
+connection_target tcp_streams::target_of(const stream_name& which) const {
+  connection_target out{place_.of(which), place_.encrypted, token_};
   std::vector<host_address> near;
   std::ranges::copy_if(own_, std::back_inserter(near),
-                       [&](const auto& x) { return is_on_network_of(x, place->of(which).address); });
-  if (near.empty())
-    return std::nullopt;
-  return near[(which.number + which.attempt) % near.size()];
+                       [&](const host_address& x) { return is_on_network_of(x, out.to.address); });
+  if (!near.empty())
+    out.from = near[(which.number + which.attempt) % near.size()];
+  return out;
 }
 
 void tcp_streams::move(remote_direction direction, const std::vector<remote_move>& moves, remote_end end) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "io/memory/remote_memory.hpp"
+#include "io/tcp/memory_place.hpp"
 #include "io/tcp/stream_schedule.hpp"
 #include "io/tcp/tcp_connection.hpp"
 #include "io/tcp/tcp_loop.hpp"
@@ -38,7 +39,8 @@ public:
 
   /// Opens the connections, each in one of the loops, from number `first_loop` on. They come from those of the `own`
   /// addresses that are on the network of the memory's address, in turn, if there are any. Called once.
-  void open(const remote_memory_name& name, const std::vector<std::unique_ptr<tcp_loop>>& loops, std::size_t first_loop,
+  void open(const memory_place& place, const connection_token& token,
+            const std::vector<std::unique_ptr<tcp_loop>>& loops, std::size_t first_loop,
             std::vector<host_address> own = {});
 
   void move(remote_direction direction, const std::vector<remote_move>& moves, remote_end end);
@@ -64,7 +66,7 @@ private:
 
   /// Has the loop of the line connect. Called with the lock.
   void connect(const stream_name& which);
-  std::optional<host_address> address_for(const stream_name& which) const;
+  connection_target target_of(const stream_name& which) const;
   /// Wakes the connections that have something to take, but `self`, closes those that the other end has ended, and
   /// opens those whose pause has ended. Called with the lock.
   void pass_on(std::optional<stream_number> self);
@@ -73,8 +75,9 @@ private:
   void finish_if_closed(std::unique_lock<std::mutex>& lock);
 
   std::uint64_t memory_bytes_;
-  /// The name of the memory, without which nothing was opened yet.
-  remote_memory_name name_;
+  /// Where the memory is; without an address before `open`.
+  memory_place place_;
+  connection_token token_{};
   std::vector<host_address> own_;
   std::size_t turn_bytes_ = 0;
   std::shared_ptr<connection_counts> counts_;
