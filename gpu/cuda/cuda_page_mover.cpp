@@ -64,7 +64,7 @@ public:
     if (!resident)
       return tl::unexpected(resident.error());
     plan_ = std::move(*resident);
-    parts_ = part_sizes::of(plan->page_bytes, plan->blocks_per_page, options_.part_bytes);
+    parts_ = part_sizes::of(plan->page_bytes, plan->blocks_per_page, options_.part_bytes, plan->codec_tiles);
     auto ways = device_ways::of_device(options_.device);
     if (!ways)
       return tl::unexpected(ways.error());

@@ -63,6 +63,8 @@ struct page_plan {
   std::uint32_t block_tokens = 0;
   std::uint32_t blocks_per_page = 1;
   std::uint64_t page_bytes = 0;
+  /// Whether each tile is one of the BF16 encoding: then kernels encode as they gather, and scatter as they decode.
+  bool codec_tiles = false;
 };
 
 /// Errors: `unsupported` for pages of 32 GiB or more and for more than `launch::most_blocks` blocks to a page.
@@ -79,6 +81,7 @@ struct device_plan {
   std::uint32_t block_tokens = 0;
   std::uint32_t blocks_per_page = 1;
   std::uint64_t page_bytes = 0;
+  bool codec_tiles = false;
   /// Whether the device can start a kernel before the previous one has ended (from sm_90 on).
   bool starts_early = false;
 };
@@ -89,6 +92,8 @@ struct page_progress {
   unsigned long long low = 0;
   unsigned long long high = 0;
   unsigned int done = 0;
+  /// Of a check of encoded pages: whether a part of the page is none that an encoder writes.
+  unsigned int unsound = 0;
 };
 
 struct page_job {

@@ -256,7 +256,7 @@ result<void> page_pipeline::submit(const page_list& pages, const call_surroundin
   for (; !parts.done(); ++number) {
     const auto part = parts.next();
     const bool wakes = sleeps_at_end && parts.done();
-    const bool aside = !gather && !is_encoded() && around.bytes_ahead == 0 && number % 2 == 1;
+    const bool aside = !gather && are_parts_apart() && around.bytes_ahead == 0 && number % 2 == 1;
     auto* const queue = (aside ? aside_ : shared_->streams.kernels).get();
     if (auto ok = gather ? submit_gather(number, queue, part, pages, wakes)
                          : submit_scatter(number, queue, part, pages, wakes);
@@ -343,6 +343,8 @@ result<void> page_pipeline::submit_scatter(std::size_t number, cudaStream_t queu
 
 result<void> page_pipeline::launch_gather_of(const half& with, cudaStream_t queue, const page_part& part,
                                              const page_list& pages) {
+  if (is_encoded_at_once())
+    return gather_encoded(with, queue, part, pages);
   const auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
     if (is_encoded())
       job.page = coding_.plain.get() + i * staged_bytes(what_.plan.page_bytes);
@@ -357,6 +359,8 @@ result<void> page_pipeline::launch_gather_of(const half& with, cudaStream_t queu
 
 result<void> page_pipeline::launch_scatter_of(const half& with, cudaStream_t queue, const page_part& part,
                                               const page_list& pages) {
+  if (is_encoded_at_once())
+    return scatter_encoded(with, queue, part, pages);
   auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
     job.page = with.pages.get() + part.offsets[i];
     job.source = reached(part, pages, i);
@@ -373,6 +377,40 @@ result<void> page_pipeline::launch_scatter_of(const half& with, cudaStream_t que
       arguments.jobs[i].page = coding_.plain.get() + i * staged_bytes(what_.plan.page_bytes);
   }
   return check(launch_scatter(launch_with(with, part, arguments, what_.plan.page_bytes), queue), "launching a scatter");
+}
+
+encoded_launch page_pipeline::encoded_launch_with(const half& with, const page_part& part) const {
+  encoded_launch out;
+  out.staged = with.pages.get();
+  out.staged_stride = staged_bytes(stored_bytes_);
+  out.refused = coding_.refused.get() + part.first;
+  out.scratch = coding_.scratch.get();
+  return out;
+}
+
+result<void> page_pipeline::gather_encoded(const half& with, cudaStream_t queue, const page_part& part,
+                                           const page_list& pages) {
+  const auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
+    job.page = part.direct ? reached(part, pages, i) : with.pages.get() + part.offsets[i];
+  });
+  return check(launch_encoded_gather(launch_with(with, part, arguments, what_.plan.page_bytes),
+                                     encoded_launch_with(with, part), queue),
+               "launching a gather that encodes");
+}
+
+result<void> page_pipeline::scatter_encoded(const half& with, cudaStream_t queue, const page_part& part,
+                                            const page_list& pages) {
+  const auto arguments = arguments_of(part, pages, [&](page_job& job, std::size_t i) {
+    job.page = with.pages.get() + part.offsets[i];
+    job.source = reached(part, pages, i);
+  });
+  const auto what = launch_with(with, part, arguments, what_.plan.page_bytes);
+  const auto more = encoded_launch_with(with, part);
+  if (auto ok = check(part.direct ? launch_encoded_fetch(what, more, queue) : launch_encoded_check(what, more, queue),
+                      "launching the check of encoded pages");
+      !ok)
+    return ok;
+  return check(launch_encoded_scatter(what, more, queue), "launching a scatter that decodes");
 }
 
 codec::cuda::page_batch page_pipeline::batch_of(const half& with, const page_part& part) const {

@@ -2,6 +2,7 @@
 
 #include "codec/cuda/page_codec_kernels.hpp"
 #include "gpu/cuda/cuda_handles.hpp"
+#include "gpu/cuda/encoded_page_kernels.hpp"
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/cuda/page_parts.hpp"
 #include "gpu/cuda/part_sizes.hpp"
@@ -98,13 +99,19 @@ private:
                              bool wakes);
   result<void> submit_scatter(std::size_t number, cudaStream_t queue, const page_part& part, const page_list& pages,
                               bool wakes);
-  /// The kernels of a part. Those for encoded pages pass through `coding_.plain`.
+  /// The kernels of a part. Encoded pages pass through `coding_.plain`, unless they are encoded at once.
   result<void> launch_gather_of(const half& with, cudaStream_t queue, const page_part& part, const page_list& pages);
   result<void> launch_scatter_of(const half& with, cudaStream_t queue, const page_part& part, const page_list& pages);
+  result<void> gather_encoded(const half& with, cudaStream_t queue, const page_part& part, const page_list& pages);
+  result<void> scatter_encoded(const half& with, cudaStream_t queue, const page_part& part, const page_list& pages);
+  encoded_launch encoded_launch_with(const half& with, const page_part& part) const;
   result<void> encode(const half& with, cudaStream_t queue, const page_part& part, const page_list& pages);
   result<void> decode(const half& with, cudaStream_t queue, const page_part& part);
   codec::cuda::page_batch batch_of(const half& with, const page_part& part) const;
   bool is_encoded() const noexcept { return encoding_ != page_encoding::raw; }
+  bool is_encoded_at_once() const noexcept { return is_encoded() && what_.parts.encoded_at_once; }
+  /// Whether the kernels of parts share no memory, so that those of two parts may run side by side.
+  bool are_parts_apart() const noexcept { return !is_encoded() || is_encoded_at_once(); }
 
   result<void> wake_behind(cudaStream_t what);
   launch launch_with(const half& with, const page_part& part, const kernel_arguments& arguments,
@@ -132,9 +139,10 @@ private:
   moved_cache what_;
   page_encoding encoding_ = page_encoding::raw;
   std::uint64_t stored_bytes_ = 0;
-  /// Where pages can have an encoding: the pages of a part as they are, in the order of the kernels' stream, which is
-  /// one for encoded pages; scratch memory for the encoder, and its counters. What the encoder says of each page of a
-  /// call: 1 for bytes without an encoding; or the decoder: 1 for a page that no encoder wrote.
+  /// Where pages can have an encoding: the pages of a part as they are, unless they are encoded at once, in the order
+  /// of the kernels' stream, which is one for such pages; scratch memory for the encoder, and its counters. What the
+  /// encoder says of each page of a call: 1 for bytes without an encoding; or the decoder: 1 for a page that no encoder
+  /// wrote.
   struct encoding_memory {
     device_memory<std::byte> plain;
     device_memory<std::byte> scratch;

@@ -1,3 +1,4 @@
+#include "codec/bf16_format.hpp"
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/page_nest.hpp"
 
@@ -68,6 +69,17 @@ void plan_tiles(page_plan& plan, const kv_cache_view& view) {
   }
 }
 
+/// Whether the tiles cut the page as the encoding does, and none is shorter.
+bool are_codec_tiles(const std::vector<tile>& tiles, std::uint64_t page_bytes) {
+  static_assert(tile_words * word == codec::tile_bytes);
+  if (tiles.size() * codec::tile_bytes != page_bytes)
+    return false;
+  for (std::size_t i = 0; i < tiles.size(); ++i)
+    if (tiles[i].words != tile_words || tiles[i].page_word != i * tile_words)
+      return false;
+  return true;
+}
+
 void plan_general(page_plan& plan, const std::vector<page_nest>& nests) {
   for (const auto& nest : nests)
     plan.general.push_back({address_of(nest.base), nest.block_stride, nest.part.stride, nest.head.stride,
@@ -95,6 +107,7 @@ result<page_plan> make_page_plan(const kv_cache_view& view) {
     plan_tiles(plan, view);
   else
     plan_general(plan, nests);
+  plan.codec_tiles = !plan.tiles.empty() && are_codec_tiles(plan.tiles, plan.page_bytes);
   return plan;
 }
 

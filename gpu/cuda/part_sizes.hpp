@@ -25,16 +25,20 @@ struct part_sizes {
   std::size_t pages = 0;
   /// Pages of an encoded part; 0 where these pages have no encoding.
   std::size_t encoded_pages = 0;
+  /// Whether pages are encoded while they are gathered (`page_plan::codec_tiles`): then no memory is needed for pages
+  /// as they are.
+  bool encoded_at_once = false;
 
   /// `part_bytes`: the size of a part, which has one page at least.
-  static part_sizes of(std::uint64_t page_bytes, std::uint32_t blocks_per_page, std::uint64_t part_bytes) noexcept;
+  static part_sizes of(std::uint64_t page_bytes, std::uint32_t blocks_per_page, std::uint64_t part_bytes,
+                       bool codec_tiles) noexcept;
 };
 
 /// The memory of a pipeline. It may be larger than a call needs, as it serves all movers of a device.
 struct pipeline_memory {
   /// For one part, of two.
   std::uint64_t staging_bytes = 0;
-  /// For the pages of an encoded part as they are.
+  /// For the pages of an encoded part as they are, where they are not encoded at once.
   std::uint64_t plain_bytes = 0;
   /// The encoder's.
   std::uint64_t scratch_bytes = 0;

@@ -40,6 +40,7 @@ result<resident_plan> resident_plan::create(const page_plan& plan) {
   out.view_.block_tokens = plan.block_tokens;
   out.view_.blocks_per_page = plan.blocks_per_page;
   out.view_.page_bytes = plan.page_bytes;
+  out.view_.codec_tiles = plan.codec_tiles;
   int device = 0;
   int major = 0;
   if (auto ok = check(cudaGetDevice(&device), "querying the current GPU"); !ok)

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace encoded_pages_test {
 
@@ -40,6 +42,12 @@ void want(std::vector<block_move>& moves, page_encoding encoding, std::size_t ev
     moves[i].encoding = encoding;
 }
 
+/// One that is encoded while it is gathered, and one that is encoded in a step of its own, since a head has no whole
+/// tiles of the encoding.
+std::vector<cache_shape> shapes_of_both_kinds() {
+  return {{"whole tiles", {3, 2, 4, 128, 2, 16}}, {"other tiles", {3, 2, 3, 40, 2, 32}}};
+}
+
 std::vector<cache_shape> shapes() {
   const kv_geometry llama{4, 2, 8, 128, 2, 16};
   auto mixed = llama;
@@ -49,12 +57,22 @@ std::vector<cache_shape> shapes() {
       {"head-major", llama, {c::block, c::part, c::head, c::token}},
       {"packed", llama, {c::block, c::head, c::token, c::part}},
       {"head-major, gaps of 48", llama, {c::block, c::part, c::head, c::token}, 48},
+      {"split, other tiles", {4, 2, 8, 96, 2, 16}, {c::part, c::block, c::token, c::head}},
       {"split, gaps of 4", {3, 2, 3, 20, 2, 32}, {c::part, c::block, c::token, c::head}, 4},
       {"MLA", {6, 1, 1, 576, 2, 64}, {c::part, c::block, c::token, c::head}},
       {"cross-layer", llama, {c::block, c::part, c::token, c::head}, 0, true},
       {"pages of 4 blocks", {4, 2, 8, 128, 2, 64}, {c::part, c::block, c::token, c::head}, 0, false, 4},
       {"layers of three shapes", mixed, {c::block, c::part, c::token, c::head}},
   };
+}
+
+/// Each shape with copies by the GPU's copy engines, and with kernels that access the frames.
+std::vector<std::pair<cache_shape, std::uint64_t>> with_and_without_copies(const std::vector<cache_shape>& shapes) {
+  std::vector<std::pair<cache_shape, std::uint64_t>> out;
+  for (const auto& shape : shapes)
+    for (const std::uint64_t direct : {std::uint64_t{0}, std::uint64_t{1} << 40U})
+      out.emplace_back(shape, direct);
+  return out;
 }
 
 } // namespace
@@ -176,8 +194,9 @@ TEST_CASE("gpu: pages with room for their encoding only leave everything behind 
 TEST_CASE("gpu: only the corrupt encoded page fails and its block is not written", "[gpu][encoding]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(6);
-  for (const std::uint64_t direct : {std::uint64_t{0}, std::uint64_t{1} << 40U}) {
-    scene s({"", {3, 2, 4, 128, 2, 16}}, 32, {.direct_bytes = direct});
+  for (const auto& [shape, direct] : with_and_without_copies(shapes_of_both_kinds())) {
+    INFO(shape.name << ", direct " << direct);
+    scene s(shape, 32, {.direct_bytes = direct});
     s.cache.fill(value_kind::normal, random);
     const auto blocks = random_pages(s.cache.device_view(), 20, false, random);
     const auto pages = s.pages(20);
@@ -211,12 +230,55 @@ TEST_CASE("gpu: only the corrupt encoded page fails and its block is not written
   }
 }
 
+TEST_CASE("gpu: a page that no encoder wrote fails although its checksum is right and its block is not written",
+          "[gpu][encoding]") {
+  TROUPE_NEEDS_GPU();
+  std::mt19937_64 random(7);
+  for (const auto& [shape, direct] : with_and_without_copies(shapes_of_both_kinds())) {
+    INFO(shape.name << ", direct " << direct);
+    scene s(shape, 32, {.direct_bytes = direct});
+    s.cache.fill(value_kind::infinities, random);
+    const auto layout = codec::layout_of(s.cache.page_bytes());
+    const auto blocks = random_pages(s.cache.device_view(), 8, false, random);
+    const auto pages = s.pages(8);
+    must(s.mover->prepare(pages.all()));
+    auto moves = moves_of(blocks, pages, s.cache.page_bytes());
+    want(moves, page_encoding::bf16);
+    must(s.mover->gather(moves));
+    s.cache.poison_all();
+    const auto record = [&](std::size_t page, std::uint64_t tile) {
+      return reinterpret_cast<std::uint32_t*>(moves[page].page + layout.records) + tile;
+    };
+    // One code is an escape that the list does not have; one escape is no code; two tiles have each other's escape; the
+    // list ends before it begins, or behind its room; the header counts another number.
+    auto* const code = moves[0].page + layout.codes + random() % (layout.tiles * codec::tile_code_bytes);
+    *code = (*code & std::byte{0x0f}) == std::byte{0x0f} ? *code ^ std::byte{1} : *code | std::byte{0x0f};
+    *record(2, layout.tiles - 1) += 1U << 9U;
+    *record(3, 0) += 1U << 9U;
+    *record(4, layout.tiles / 2) = 0;
+    *record(5, layout.tiles - 1) |= ~0U << 9U;
+    moves[6].page[offsetof(codec::page_header, escapes)] ^= std::byte{1};
+    for (auto& move : moves)
+      move.checksum = io::checksum_of({move.page, move.stored_bytes()});
+    auto model = moves;
+    must(s.mover->scatter(moves));
+    must(s.host()->scatter(model));
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      CHECK(moves[i].verdict == model[i].verdict);
+      CHECK((moves[i].verdict == errc::ok) == (i == 1 || i == 7));
+    }
+    CHECK(s.cache.equal());
+    s.mover->forget(pages.all());
+  }
+}
+
 TEST_CASE("gpu: a few small pages are encoded and decoded", "[gpu][encoding][small]") {
   TROUPE_NEEDS_GPU();
   // A small size for checkers that make every access a hundred times slower.
   std::mt19937_64 random(8);
-  for (const std::uint64_t direct : {std::uint64_t{0}, std::uint64_t{1} << 40U}) {
-    scene s({"", {2, 2, 2, 64, 2, 16}}, 8, {.part_bytes = std::uint64_t{64} << 10U, .direct_bytes = direct});
+  const std::vector<cache_shape> small{{"whole tiles", {2, 2, 2, 64, 2, 16}}, {"other tiles", {2, 2, 2, 48, 2, 16}}};
+  for (const auto& [shape, direct] : with_and_without_copies(small)) {
+    scene s(shape, 8, {.part_bytes = std::uint64_t{64} << 10U, .direct_bytes = direct});
     s.cache.fill(value_kind::normal, random);
     const auto blocks = random_pages(s.cache.device_view(), 8, false, random);
     const auto pages = s.pages(8);
@@ -324,7 +386,9 @@ TEST_CASE("gpu: a mover that does not encode stores pages as they are, and reads
 TEST_CASE("gpu: concurrent calls with and without encoding do not interfere", "[gpu][encoding]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(5);
-  scene s({"", {8, 2, 8, 128, 2, 16}}, 64, {});
+  // Whole tiles of the encoding, and others.
+  const auto tokens = GENERATE(32U, 24U);
+  scene s({"", {8, 2, 8, 96, 2, tokens}}, 64, {});
   s.cache.fill(value_kind::spread_1, random);
   const auto blocks = random_pages(s.cache.device_view(), 64, false, random);
   const auto pages = s.pages(64);

@@ -118,6 +118,30 @@ TEST_CASE("page plan: tiles cover each word of a page once, at the address that 
       }
 }
 
+TEST_CASE("page plan: tiles are those of the encoding where all of them are whole", "[plan]") {
+  const auto are_codec_tiles = [](kv_layout layout, const kv_geometry& g, std::uint32_t blocks_per_page = 1,
+                                  std::uint64_t shift = 0) {
+    return make_page_plan(view_of(layout, g, blocks_per_page, shift)).value().codec_tiles;
+  };
+  kv_geometry mixed{2, 2, 8, 128, 2, 16};
+  mixed.further = {{2, {1, 1, 576, 2}}};
+  for (const auto layout : {kv_layout::split, kv_layout::blocks_first, kv_layout::head_major, kv_layout::packed}) {
+    CHECK(are_codec_tiles(layout, {2, 2, 8, 128, 2, 16}));
+    CHECK(are_codec_tiles(layout, {2, 2, 8, 64, 2, 16}));
+    CHECK(are_codec_tiles(layout, {2, 2, 8, 128, 2, 64}, 4));
+    CHECK(are_codec_tiles(layout, {2, 1, 1, 576, 2, 64}));
+    CHECK(are_codec_tiles(layout, mixed));
+  }
+  // Heads one behind the other make whole tiles.
+  CHECK(are_codec_tiles(kv_layout::head_major, {2, 2, 8, 64, 2, 8}));
+  // A head of a block has half a tile, one and a half, or other parts; or its address is no whole word.
+  CHECK_FALSE(are_codec_tiles(kv_layout::split, {2, 2, 8, 64, 2, 8}));
+  CHECK_FALSE(are_codec_tiles(kv_layout::split, {2, 2, 8, 96, 2, 16}));
+  CHECK_FALSE(are_codec_tiles(kv_layout::split, {2, 2, 8, 128, 2, 32}, 8));
+  CHECK_FALSE(are_codec_tiles(kv_layout::split, {2, 2, 3, 48, 1, 32}));
+  CHECK_FALSE(are_codec_tiles(kv_layout::split, {2, 2, 8, 128, 2, 16}, 1, 8));
+}
+
 TEST_CASE("page plan: the unit is the widest that fits every address and pages that no kernel supports are refused",
           "[plan]") {
   const kv_geometry g{2, 2, 4, 64, 2, 16};

@@ -16,15 +16,20 @@ namespace {
 constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
 constexpr auto part_bytes = 32 * mebibyte;
 
-pipeline_memory memory_of(std::uint64_t page_bytes, move_direction direction, bool encodes = true) {
-  return pipeline_memory::of(part_sizes::of(page_bytes, 1, part_bytes), page_bytes, direction, encodes);
+part_sizes sizes_of(std::uint64_t page_bytes, std::uint32_t blocks_per_page = 1, bool codec_tiles = false) {
+  return part_sizes::of(page_bytes, blocks_per_page, part_bytes, codec_tiles);
+}
+
+pipeline_memory memory_of(std::uint64_t page_bytes, move_direction direction, bool encodes = true,
+                          bool codec_tiles = false) {
+  return pipeline_memory::of(sizes_of(page_bytes, 1, codec_tiles), page_bytes, direction, encodes);
 }
 
 } // namespace
 
 TEST_CASE("part sizes: movers of usual pages take the same memory, whatever the size of their pages") {
   for (const std::uint64_t page_bytes : {mebibyte / 8, mebibyte, 2 * mebibyte, 8 * mebibyte, 32 * mebibyte}) {
-    const auto sizes = part_sizes::of(page_bytes, 1, part_bytes);
+    const auto sizes = sizes_of(page_bytes);
     CHECK(sizes.staging_bytes == part_bytes);
     CHECK(sizes.encoded_pages == part_bytes / page_bytes);
     for (const auto direction : {move_direction::gather, move_direction::scatter}) {
@@ -33,6 +38,21 @@ TEST_CASE("part sizes: movers of usual pages take the same memory, whatever the 
       CHECK(memory.plain_bytes == part_bytes);
       CHECK((memory.scratch_bytes > 0) == (direction == move_direction::gather));
     }
+  }
+}
+
+TEST_CASE("part sizes: pages that are encoded while they are gathered take no memory as they are") {
+  CHECK(sizes_of(2 * mebibyte, 1, true).encoded_at_once);
+  CHECK_FALSE(sizes_of(2 * mebibyte).encoded_at_once);
+  CHECK_FALSE(sizes_of(mebibyte + 1, 1, true).encoded_at_once);
+  for (const auto direction : {move_direction::gather, move_direction::scatter}) {
+    auto two_steps = memory_of(2 * mebibyte, direction);
+    const auto memory = memory_of(2 * mebibyte, direction, true, true);
+    CHECK(memory.plain_bytes == 0);
+    CHECK(memory.scratch_bytes == two_steps.scratch_bytes);
+    CHECK(two_steps.covers(memory));
+    two_steps.plain_bytes = 0;
+    CHECK(memory.covers(two_steps));
   }
 }
 
@@ -47,11 +67,11 @@ TEST_CASE("part sizes: movers that make one call at a time have two pipelines to
 }
 
 TEST_CASE("part sizes: a part has one page at least, and no more than a launch") {
-  CHECK(part_sizes::of(33 * mebibyte, 1, part_bytes).staging_bytes == 33 * mebibyte);
-  CHECK(part_sizes::of(33 * mebibyte, 1, part_bytes).encoded_pages == 1);
-  CHECK(part_sizes::of(4096, 1, part_bytes).pages == launch::most_pages);
-  CHECK(part_sizes::of(4096, 1, part_bytes).encoded_pages == launch::most_pages);
-  CHECK(part_sizes::of(mebibyte, 64, part_bytes).pages == launch::most_blocks / 64);
+  CHECK(sizes_of(33 * mebibyte).staging_bytes == 33 * mebibyte);
+  CHECK(sizes_of(33 * mebibyte).encoded_pages == 1);
+  CHECK(sizes_of(4096).pages == launch::most_pages);
+  CHECK(sizes_of(4096).encoded_pages == launch::most_pages);
+  CHECK(sizes_of(mebibyte, 64).pages == launch::most_blocks / 64);
 }
 
 TEST_CASE("part sizes: memory for several movers is enough for each") {
@@ -73,7 +93,7 @@ TEST_CASE("part sizes: no memory for an encoding where there is none") {
   // Pages of others may be encoded all the same.
   CHECK(memory_of(4 * mebibyte, move_direction::scatter, false).plain_bytes == part_bytes);
   // An odd number of bytes is no BF16.
-  CHECK(part_sizes::of(mebibyte + 1, 1, part_bytes).encoded_pages == 0);
+  CHECK(sizes_of(mebibyte + 1).encoded_pages == 0);
   CHECK(memory_of(mebibyte + 1, move_direction::scatter).plain_bytes == 0);
 }
 
