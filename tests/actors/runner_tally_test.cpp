@@ -50,6 +50,7 @@ TEST_CASE("tally: failures of the warm-up count although its transfers do not", 
   CHECK_FALSE(before.next().has_value());
   auto load = some_load(3, 1, 2);
   load.first_wrong = "in front";
+  load.codes = {{errc::corrupt, 2}};
   before.note(transfer_began{transfer_kind::load, at(10)});
   before.note(load);
   before.note(request_ended{6, 4});
@@ -64,6 +65,7 @@ TEST_CASE("tally: failures of the warm-up count although its transfers do not", 
   CHECK(report.loaded_pages == 0);
   CHECK(report.verify_failures == 1);
   CHECK(report.load_failures == 2);
+  CHECK(report.load_failure_codes == failure_codes{{errc::corrupt, 2}});
   CHECK(sums.first_wrong() == "in front");
 
   before.abandon({errc::cancelled, "no more"});
@@ -107,6 +109,7 @@ TEST_CASE("tally: a report is the sum of the players' notes", "[runner]") {
   save.ended = at(31);
   save.written = 4;
   save.failures = 1;
+  save.codes = {{errc::full, 1}};
   sums.note(save);
   CHECK_FALSE(sums.slab_damaged());
   save.slab_damaged = true;
@@ -128,6 +131,7 @@ TEST_CASE("tally: a report is the sum of the players' notes", "[runner]") {
   CHECK(report.verify_failures == 2);
   CHECK(report.load_failures == 4);
   CHECK(report.saved_pages == 8);
+  CHECK(report.save_failure_codes == failure_codes{{errc::full, 2}});
   CHECK(report.saved_bytes == 800);
   CHECK(report.save_failures == 2);
   CHECK(report.lookup_us.max == 7);

@@ -137,7 +137,15 @@ TEST_CASE("replay report: the verdict states what happened to the bytes", "[repl
   r.save_failures = 2;
   CHECK(!r.clean());
   CHECK(contains(verdict(r), "1 page could not be loaded"));
-  CHECK(contains(verdict(r), "2 pages could not be saved"));
+  CHECK(contains(verdict(r), "2 pages could not be saved."));
+  r.load_failure_codes = {{errc::corrupt, 1}};
+  r.save_failure_codes = {{errc::full, 1}, {errc::timeout, 1}};
+  CHECK(contains(verdict(r), "1 page could not be loaded and counted as missing (1 corrupt)."));
+  CHECK(contains(verdict(r), "2 pages could not be saved (1 full, 1 timeout)."));
+  const auto json = nlohmann::json::parse(to_json(r));
+  CHECK(json["load_failure_codes"] == nlohmann::json{{"corrupt", 1}});
+  CHECK(json["save_failure_codes"] == nlohmann::json{{"full", 1}, {"timeout", 1}});
+  CHECK_FALSE(nlohmann::json::parse(to_json(example())).contains("save_failure_codes"));
   r.verify_failures = 3;
   CHECK(contains(verdict(r), "WRONG BYTES in 3 of 105,710 pages"));
   CHECK(!contains(verdict(r), "Every byte was right"));

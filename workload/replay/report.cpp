@@ -14,6 +14,21 @@ namespace troupe::replay {
 
 namespace {
 
+nlohmann::ordered_json to_object(const failure_codes& codes) {
+  auto out = nlohmann::ordered_json::object();
+  for (const auto& [code, count] : codes)
+    out[std::string(to_string(code))] = count;
+  return out;
+}
+
+/// " (5 full, 1 timeout)", or nothing.
+std::string to_text(const failure_codes& codes) {
+  std::string out;
+  for (const auto& [code, count] : codes)
+    out += fmt::format("{}{} {}", out.empty() ? " (" : ", ", human_count(count), to_string(code));
+  return out.empty() ? out : out + ')';
+}
+
 nlohmann::ordered_json to_object(const latency_summary& l) {
   return {{"p50", finite(l.p50)}, {"p99", finite(l.p99)}, {"max", finite(l.max)}};
 }
@@ -80,7 +95,11 @@ std::string to_json(const replay_report& r) {
                                  {"to_host", finite(r.plain_copy->to_host)},
                                  {"both", finite(r.plain_copy->both)},
                                  {"together", finite(r.together_gbps)}};
-  // Only where it is not the default.
+  // Only where they are not the default.
+  if (!r.load_failure_codes.empty())
+    object["load_failure_codes"] = to_object(r.load_failure_codes);
+  if (!r.save_failure_codes.empty())
+    object["save_failure_codes"] = to_object(r.save_failure_codes);
   if (!r.compared)
     object["compared"] = false;
   return object.dump();
@@ -94,9 +113,10 @@ std::string verdict(const replay_report& r) {
                                           : fmt::format("Every byte was right: {} loaded and compared, {} in all.",
                                                         pages(r.loaded_pages), human_bytes(r.loaded_bytes));
   if (r.load_failures != 0)
-    out += fmt::format(" {} could not be loaded and counted as missing.", pages(r.load_failures));
+    out += fmt::format(" {} could not be loaded and counted as missing{}.", pages(r.load_failures),
+                       to_text(r.load_failure_codes));
   if (r.save_failures != 0)
-    out += fmt::format(" {} could not be saved.", pages(r.save_failures));
+    out += fmt::format(" {} could not be saved{}.", pages(r.save_failures), to_text(r.save_failure_codes));
   return out;
 }
 

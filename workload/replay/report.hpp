@@ -1,17 +1,22 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "gpu/plain_copy.hpp"
 #include "workload/replay/latency.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace troupe::replay {
+
+/// The reasons why pages could not be loaded or saved, and of how many.
+using failure_codes = std::map<errc, std::uint64_t>;
 
 /// The results of a replay. The fields are the keys of `--json`, in this order.
 struct replay_report {
@@ -32,6 +37,8 @@ struct replay_report {
   /// Pages that could not be loaded, or saved.
   std::uint64_t load_failures = 0;
   std::uint64_t save_failures = 0;
+  failure_codes load_failure_codes{};
+  failure_codes save_failure_codes{};
   std::uint64_t evicted_keys = 0;
   /// False where blocks were neither filled nor compared.
   bool compared = true;

@@ -108,6 +108,7 @@ void replayer::loaded(rank_number rank, std::size_t first, const result<transfer
     compare(rank, first, *outcome, counts);
   } else {
     counts.missing = std::min<std::size_t>(matched_ - first, scene_->batch_keys);
+    counts.codes[outcome.error().code] = counts.missing;
     lost_ = lost_ || outcome.error().code == errc::unreachable;
   }
   counts.comparing = now() - counts.ended;
@@ -123,6 +124,7 @@ void replayer::compare(rank_number rank, std::size_t first, const transfer_resul
     lost_ = lost_ || code == errc::unreachable;
     if (code != errc::ok) {
       ++counts.missing;
+      ++counts.codes[code];
       continue;
     }
     const auto block = first + i;
@@ -194,13 +196,16 @@ void replayer::saved(std::size_t count, const result<transfer_result>& outcome, 
       const auto code = code_at(outcome->results, i);
       if (code == errc::ok)
         ++counts.written;
-      else if (code != errc::exists && code != errc::busy) // another writer stored it, or is about to
+      else if (code != errc::exists && code != errc::busy) { // another writer stored it, or is about to
         ++counts.failures;
+        ++counts.codes[code];
+      }
       counts.slab_damaged = counts.slab_damaged || code == errc::slab_damaged;
       lost_ = lost_ || code == errc::unreachable;
     }
   } else {
     counts.failures = count;
+    counts.codes[outcome.error().code] = count;
     lost_ = lost_ || outcome.error().code == errc::unreachable;
   }
   tell(std::move(counts));

@@ -4,6 +4,15 @@
 
 namespace troupe::replay {
 
+namespace {
+
+void add_to(failure_codes& sums, const failure_codes& more) {
+  for (const auto& [code, count] : more)
+    sums[code] += count;
+}
+
+} // namespace
+
 tally::tally(std::uint64_t first, std::uint64_t end, std::uint64_t page_bytes, bool compared)
     : requests_(end - first), end_(end), page_bytes_(page_bytes), next_(first) {
   report_.compared = compared;
@@ -13,6 +22,8 @@ void tally::begin_after(const tally& earlier) {
   report_.verify_failures = earlier.report_.verify_failures;
   report_.load_failures = earlier.report_.load_failures;
   report_.save_failures = earlier.report_.save_failures;
+  report_.load_failure_codes = earlier.report_.load_failure_codes;
+  report_.save_failure_codes = earlier.report_.save_failure_codes;
   slab_damaged_ = earlier.slab_damaged_;
   first_wrong_ = earlier.first_wrong_;
   abandoned_ = earlier.abandoned_;
@@ -53,6 +64,7 @@ void tally::add(const load_ended& x) {
   report_.loaded_bytes += loaded * page_bytes_;
   report_.verify_failures += x.wrong;
   report_.load_failures += x.missing;
+  add_to(report_.load_failure_codes, x.codes);
   if (first_wrong_.empty())
     first_wrong_ = x.first_wrong;
   phases_.add(phase::compare, x.comparing, loaded * page_bytes_);
@@ -68,6 +80,7 @@ void tally::add(const save_ended& x) {
   report_.saved_pages += x.written;
   report_.saved_bytes += x.written * page_bytes_;
   report_.save_failures += x.failures;
+  add_to(report_.save_failure_codes, x.codes);
   slab_damaged_ = slab_damaged_ || x.slab_damaged;
   phases_.add(phase::reserve, x.timing.registry);
   phases_.add(phase::gather, x.timing.move, x.bytes);

@@ -30,6 +30,8 @@ struct load_ended {
   std::uint64_t right = 0;
   std::uint64_t wrong = 0;
   std::uint64_t missing = 0;
+  /// Why these were not.
+  failure_codes codes{};
   duration comparing{};
   /// How many of the first two were read from a slab.
   std::uint64_t from_disk = 0;
@@ -46,6 +48,7 @@ struct save_ended {
   /// Pages that were written, and pages that no writer has stored.
   std::uint64_t written = 0;
   std::uint64_t failures = 0;
+  failure_codes codes{};
   /// The node refused some because of a damaged slab.
   bool slab_damaged = false;
   transfer_timing timing;
