@@ -3,40 +3,11 @@
 #include "gpu/host_copies.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
-
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 namespace troupe::cluster {
 
 namespace {
-
-/// Copies with stores that bypass the CPU caches: a frame is large, other processes read it if at all, and memory that
-/// is overwritten completely need not be read first.
-void copy_out(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
-#ifdef __SSE2__
-  if (reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
-    const auto whole = bytes / sizeof(__m128i);
-    for (std::uint64_t i = 0; i < whole; ++i)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i));
-    const auto done = whole * sizeof(__m128i);
-    to += done;
-    from += done;
-    bytes -= done;
-  }
-#endif
-  std::memcpy(to, from, bytes);
-}
-
-/// Orders these stores before later ones, which the CPU does not guarantee without a fence.
-void wait_for_copies() noexcept {
-#ifdef __SSE2__
-  _mm_sfence();
-#endif
-}
 
 class staging_mover final : public page_mover {
 public:
@@ -59,11 +30,7 @@ private:
       move.encoding = page_encoding::raw;
       if (move.only_encoded)
         return errc::unsupported;
-      move.checksum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
-        copy_out(move.page + at, block + at, bytes);
-        return block + at;
-      });
-      wait_for_copies();
+      move.checksum = io::copy_with_checksum(move.page, {block, move.page_bytes});
       return errc::ok;
     });
   }
@@ -78,11 +45,7 @@ private:
   /// Other processes can write to both frames. The checksum is of the bytes that are copied, which are read once. If a
   /// frame is changed meanwhile, the checksum does not match it, and the page is refused.
   static bool land(const block_move& move, target_frame& frame) {
-    const auto sum = copy_and_sum(move.stored_bytes(), [&](std::uint64_t at, std::uint64_t bytes) {
-      copy_out(frame.page + at, move.page + at, bytes);
-      return move.page + at;
-    });
-    wait_for_copies();
+    const auto sum = io::copy_with_checksum(frame.page, {move.page, move.stored_bytes()});
     if (move.checksum && sum != *move.checksum)
       return false;
     frame.arrived = io::stored_payload{move.encoding, move.stored_bytes(), sum};
