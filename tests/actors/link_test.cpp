@@ -186,6 +186,21 @@ TEST_CASE_METHOD(link_world, "link: an actor that cannot be bound ends the attac
   CHECK(attached_as() == 0);
 }
 
+TEST_CASE_METHOD(link_world, "link: a node, which saves nothing at its peers, has its window for loads", "[link]") {
+  end(session);
+  auto how = options();
+  how.cluster = "a cluster";
+  node.take<attach_request, caf::actor>();
+  session = spawn<troupe::link>(how);
+  attach(welcome());
+  bind();
+  answer(lookup, binding_lookup());
+  auto& x = *ranks[0];
+  answer(x.copier, mapping(0));
+  CHECK(binding(x.load).get<coordinator_binding>(1).window_pages == 4);
+  CHECK(binding(x.save).get<coordinator_binding>(1).window_pages == 1);
+}
+
 TEST_CASE_METHOD(link_world, "link: a window of less than a page per direction is refused with the setting to change",
                  "[link]") {
   auto narrow = welcome();

@@ -20,9 +20,9 @@ inline const std::uint64_t harness_slot = io::slot_bytes(small_pages.page_bytes(
 
 /// The rules of a link and their effects.
 struct harness {
-  explicit harness(bool comes_back = true, bool caller_logs = false)
+  explicit harness(bool comes_back = true, bool caller_logs = false, bool only_loads = false)
       : state({comes_back, std::chrono::milliseconds(200), std::chrono::milliseconds(1600), 1, "nobody has looked yet",
-               5 * harness_slot + 4096, caller_logs}) {
+               5 * harness_slot + 4096, caller_logs, only_loads}) {
     state.start();
     collect();
   }

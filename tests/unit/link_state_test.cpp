@@ -134,6 +134,29 @@ TEST_CASE("link state: copy engines are bound first, then coordinators with thei
   CHECK(d.ended(2) == errc::ok);
 }
 
+TEST_CASE("link state: a client that saves nothing has its window for loads", "[link_state]") {
+  harness d(true, false, true);
+  const auto windows = [&](std::uint64_t pinned_bytes) {
+    auto offer = harness::offer();
+    offer.pinned_bytes = pinned_bytes;
+    d.attach(offer);
+    const auto map = d.take<link_map>().front();
+    d.state.on_mapped(map.epoch, map.rank, {}, harness_start);
+    const auto both = d.take<link_bind_transfer>();
+    REQUIRE(both.size() == 2);
+    CHECK((!both[0].save && both[1].save));
+    return std::pair(both[0].window_pages, both[1].window_pages);
+  };
+  d.state.bind(1, {0}, timestamp::max());
+  // No direction is without a page, and both together are what the node allows.
+  SECTION("of five pages") {
+    CHECK(windows(64 * slot) == std::pair(4U, 1U));
+  }
+  SECTION("of two pages") {
+    CHECK(windows(2 * slot) == std::pair(1U, 1U));
+  }
+}
+
 TEST_CASE("link state: a window is no larger than the node allows", "[link_state]") {
   harness d;
   d.state.bind(1, {0}, timestamp::max());

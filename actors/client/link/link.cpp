@@ -22,6 +22,7 @@ link_state_options rules_of(const link_options& options) {
   out.backoff_max = options.attach.reconnect_backoff_max;
   out.seed = options.seed;
   out.window_bytes = options.window_bytes;
+  out.only_loads = !options.cluster.empty();
   // A node logs for its sessions with peers.
   out.caller_logs = !options.cluster.empty();
   if (!options.local)

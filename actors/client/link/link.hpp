@@ -33,7 +33,8 @@ struct link_options {
   bool make_namespace = true;
   /// Set: this client is a node of that cluster, which looks up and loads, and does not save.
   std::string cluster{};
-  /// The most bytes that the coordinators of a rank may have pinned at once, half for load and half for save.
+  /// The most bytes that the coordinators of a rank may have pinned at once, half for load and half for save; of a
+  /// node, all but one page for load.
   std::uint64_t window_bytes = 0;
   /// The exposed memory of a rank for pages in transfer, where the node is on another host.
   std::uint64_t remote_bytes = 0;

@@ -377,8 +377,9 @@ void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void
   const auto pages = window_pages();
   if (!pages)
     return; // refused before
-  emit(link_bind_transfer{epoch_, rank, false, load_stream(rank), *pages / 2});
-  emit(link_bind_transfer{epoch_, rank, true, save_stream(rank), *pages - *pages / 2});
+  const auto for_loads = options_.only_loads ? *pages - 1 : *pages / 2;
+  emit(link_bind_transfer{epoch_, rank, false, load_stream(rank), for_loads});
+  emit(link_bind_transfer{epoch_, rank, true, save_stream(rank), *pages - for_loads});
 }
 
 void link_state::on_offered(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now) {

@@ -28,6 +28,8 @@ struct link_state_options {
   std::uint64_t window_bytes = 0;
   /// Whether the caller logs why the client could not be bound the first time.
   bool caller_logs = false;
+  /// The client saves nothing: all of `window_bytes` but one page is for loads.
+  bool only_loads = false;
 };
 
 /// What a node offers when it accepts an attachment.
