@@ -11,6 +11,14 @@
 
 namespace troupe::cluster {
 
+namespace {
+
+/// A batch is copied when all of it has arrived. With twice as many as usual the copy of a chunk's first half overlaps
+/// with the arrival of its second one, where a chunk is large since few are copied at once.
+constexpr std::uint32_t load_batches = 8;
+
+} // namespace
+
 result<opened_client> open_staging_client(caf::actor_system& system, const node_client::options& how,
                                           link_options where, const namespace_id& ns, std::uint64_t memory_bytes,
                                           const std::optional<namespace_here>& like) {
@@ -38,6 +46,8 @@ result<opened_client> open_staging_client(caf::actor_system& system, const node_
     if (out.memory.size() == i)
       out.memory.push_back(std::make_shared<staging_buffer>(geometry, blocks));
     node_client::rank_memory rank;
+    if (like)
+      rank.batches_in_window = load_batches;
     rank.rank = out.node.ranks[i].rank;
     // Pages from another node are scattered, into a frame or a block. A page is saved at this node from its block.
     rank.mover = make_staging_mover(out.memory[i],
