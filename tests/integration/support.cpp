@@ -234,11 +234,28 @@ void check_report(const replay_outcome& x, const node_shape& shape) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : x.report.items())
     keys.push_back(key);
-  CHECK(keys == std::vector<std::string>{"blocks",           "evicted_keys",       "hit_blocks",   "hit_ratio",
-                                         "load_failures",    "load_gbps",          "load_us",      "loaded_bytes",
-                                         "loaded_from_disk", "loaded_from_memory", "loaded_pages", "lookup_us",
-                                         "requests",         "save_failures",      "save_gbps",    "save_us",
-                                         "saved_bytes",      "saved_pages",        "seconds",      "verify_failures"});
+  CHECK(keys == std::vector<std::string>{"blocks",
+                                         "evicted_keys",
+                                         "hit_blocks",
+                                         "hit_ratio",
+                                         "load_failure_codes",
+                                         "load_failures",
+                                         "load_gbps",
+                                         "load_us",
+                                         "loaded_bytes",
+                                         "loaded_from_disk",
+                                         "loaded_from_memory",
+                                         "loaded_pages",
+                                         "lookup_us",
+                                         "requests",
+                                         "save_failure_codes",
+                                         "save_failures",
+                                         "save_gbps",
+                                         "save_us",
+                                         "saved_bytes",
+                                         "saved_pages",
+                                         "seconds",
+                                         "verify_failures"});
   CHECK(x.count("verify_failures") == 0);
   const auto blocks = x.count("blocks");
   const auto hits = x.count("hit_blocks");
@@ -254,6 +271,12 @@ void check_report(const replay_outcome& x, const node_shape& shape) {
   CHECK(x.report.at("seconds").get<double>() > 0);
   CHECK((x.report.at("load_gbps").get<double>() > 0) == (x.count("loaded_pages") > 0));
   CHECK((x.report.at("save_gbps").get<double>() > 0) == (x.count("saved_pages") > 0));
+  for (const std::string direction : {"load", "save"}) {
+    std::uint64_t failures = 0;
+    for (const auto& [code, count] : x.report.at(direction + "_failure_codes").items())
+      failures += count.get<std::uint64_t>();
+    CHECK(failures == x.count((direction + "_failures").c_str()));
+  }
   for (const auto* name : {"lookup_us", "load_us", "save_us"}) {
     const auto& times = x.report.at(name);
     REQUIRE(times.size() == 3);

@@ -82,6 +82,8 @@ std::string to_json(const replay_report& r) {
       {"verify_failures", r.verify_failures},
       {"load_failures", r.load_failures},
       {"save_failures", r.save_failures},
+      {"load_failure_codes", to_object(r.load_failure_codes)},
+      {"save_failure_codes", to_object(r.save_failure_codes)},
       {"evicted_keys", r.evicted_keys},
       {"seconds", finite(r.seconds)},
       {"load_gbps", finite(r.load_gbps)},
@@ -95,11 +97,7 @@ std::string to_json(const replay_report& r) {
                                  {"to_host", finite(r.plain_copy->to_host)},
                                  {"both", finite(r.plain_copy->both)},
                                  {"together", finite(r.together_gbps)}};
-  // Only where they are not the default.
-  if (!r.load_failure_codes.empty())
-    object["load_failure_codes"] = to_object(r.load_failure_codes);
-  if (!r.save_failure_codes.empty())
-    object["save_failure_codes"] = to_object(r.save_failure_codes);
+  // Only where it is not the default.
   if (!r.compared)
     object["compared"] = false;
   return object.dump();
