@@ -18,8 +18,8 @@ const std::string& host_identity();
 std::vector<host_address> host_addresses();
 
 /// The address by which this host reaches a listener, given by a name or an address: that of a connection, which is
-/// closed at once. So where the name has several addresses, it is one that works. Blocks for `limit` at most, and while
-/// the name is resolved. Errors: those of `resolve_host` and `connect_to_any`.
+/// closed at once. So where the name has several addresses, it is one that works. Blocks for `limit` at most, and for
+/// `resolve_time` while the name is resolved. Errors: those of `resolve_host` and `connect_to_any`.
 result<host_address> address_towards(const std::string& host, std::uint16_t port, duration limit);
 
 /// Whether this host has the address `own`, and reaches the other one by the interface of it without a router.

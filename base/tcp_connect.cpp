@@ -1,6 +1,7 @@
 #include "base/tcp_connect.hpp"
 
 #include "base/connect_race.hpp"
+#include "base/name_lookups.hpp"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -90,6 +91,26 @@ void wait_for_one(std::vector<connecting>& tried, timestamp until) {
     }
 }
 
+/// Blocks for as long as the resolver takes; not with AI_NUMERICHOST.
+result<std::vector<socket_address>> ask_resolver(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_UNSPEC;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* found = nullptr;
+  if (const auto code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found); code != 0)
+    return fail(errc::unreachable, ::gai_strerror(code));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
+  std::vector<socket_address> out;
+  for (const auto* x = found; x != nullptr; x = x->ai_next) {
+    socket_address one;
+    one.size = std::min<socklen_t>(x->ai_addrlen, sizeof one.name);
+    std::copy_n(reinterpret_cast<const char*>(x->ai_addr), one.size, reinterpret_cast<char*>(&one.name));
+    out.push_back(one);
+  }
+  return out;
+}
+
 } // namespace
 
 std::string endpoint_text(const std::string& host, std::uint16_t port) {
@@ -140,23 +161,17 @@ bool is_ipv6_socket(int descriptor) noexcept {
   return ::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family == AF_INET6;
 }
 
-result<std::vector<socket_address>> resolve_host(const std::string& host, std::uint16_t port) {
-  addrinfo wanted{};
-  wanted.ai_family = AF_UNSPEC;
-  wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const auto code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found); code != 0)
-    return fail(errc::unreachable, "the host \"" + host + "\" cannot be resolved: " + ::gai_strerror(code));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
-  std::vector<socket_address> out;
-  for (const auto* x = found; x != nullptr; x = x->ai_next) {
-    socket_address one;
-    one.size = std::min<socklen_t>(x->ai_addrlen, sizeof one.name);
-    std::copy_n(reinterpret_cast<const char*>(x->ai_addr), one.size, reinterpret_cast<char*>(&one.name));
-    out.push_back(one);
-  }
-  return out;
+result<std::vector<socket_address>> resolve_host(const std::string& host, std::uint16_t port, duration limit,
+                                                 const std::function<bool()>& cancelled) {
+  if (auto numeric = ask_resolver(host, port, AI_NUMERICHOST))
+    return numeric;
+  static name_lookups lookups;
+  auto out = lookups.ask([host, port] { return ask_resolver(host, port, 0); }, limit, cancelled);
+  if (out || out.error().code == errc::cancelled)
+    return out;
+  const auto& why = out.error();
+  return fail(why.code, "the host \"" + host + "\" cannot be resolved: " +
+                            (why.code == errc::timeout ? "no name server has answered in time" : why.text));
 }
 
 result<unique_descriptor> connect_to_any(const std::vector<socket_address>& addresses, duration limit,

@@ -5,6 +5,7 @@
 #include "base/host_address.hpp"
 #include "base/unique_descriptor.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -35,9 +36,15 @@ struct socket_address {
 /// Whether the host is given by an address, so that there is nothing to resolve.
 bool is_numeric_host(const std::string& host);
 
-/// All addresses of a host, as the resolver sorts them. Blocks while it asks. Error: `unreachable`, which says that the
-/// name cannot be resolved.
-result<std::vector<socket_address>> resolve_host(const std::string& host, std::uint16_t port);
+/// How long a name may take by itself: long enough for a second name server after a silent one.
+constexpr duration resolve_time = std::chrono::seconds(15);
+
+/// All addresses of a host, as the resolver sorts them. Blocks for `limit` at most, and until `cancelled`, which is
+/// asked now and then, is true; not for an address. Errors, which say that the name cannot be resolved: `unreachable`;
+/// `timeout` where no name server has answered; `io_error` where no thread can be started. `cancelled`.
+result<std::vector<socket_address>> resolve_host(const std::string& host, std::uint16_t port,
+                                                 duration limit = resolve_time,
+                                                 const std::function<bool()>& cancelled = {});
 
 /// Connects to the first of the addresses that accepts, in the order of `connect_race`; blocks for `limit` at most, and
 /// until `cancelled`, which is asked now and then, is true. The result does not block. Errors: `unreachable`, which

@@ -1,17 +1,11 @@
 #include "cli/wait_notice.hpp"
 
 #include "base/local_socket.hpp"
+#include "base/tcp_connect.hpp"
 #include "base/threads.hpp"
-#include "base/unique_descriptor.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <future>
-#include <memory>
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,64 +14,26 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr int connect_milliseconds = 500;
-
-std::string text_of(int code) {
-  switch (code) {
-  case 0:
-    return "the server there has not admitted this client yet: is it a node?";
-  case ECONNREFUSED:
-    return "connection refused";
-  case ETIMEDOUT:
-    return "that machine does not answer";
-  default:
-    return std::strerror(code);
-  }
-}
-
-/// 0 if a server listens, else an errno.
-int try_to_connect(const addrinfo& to) {
-  const unique_descriptor socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
-  if (!socket)
-    return errno;
-  if (::connect(socket.get(), to.ai_addr, to.ai_addrlen) == 0)
-    return 0;
-  if (errno != EINPROGRESS)
-    return errno;
-  pollfd connected{socket.get(), POLLOUT, 0};
-  if (::poll(&connected, 1, connect_milliseconds) <= 0)
-    return ETIMEDOUT;
-  int code = 0;
-  socklen_t length = sizeof code;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno;
-}
+constexpr auto connect_time = std::chrono::milliseconds(500);
+constexpr auto no_node_yet = "the server there has not admitted this client yet: is it a node?";
 
 /// Why no node can be attached to at an address, as far as one attempt to connect shows. Takes up to half a second for
-/// each address, and as long as the system does to resolve a name.
+/// an address, and `resolve_time` for a name.
 std::string why_silent(const node_address& where) {
   if (where.is_path()) {
     const auto connected = connect_local(where.host);
-    return connected ? text_of(0) : connected.error().text;
+    return connected ? no_node_yet : connected.error().text;
   }
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const auto code = ::getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &wanted, &found);
-      code != 0)
-    return std::string("the name cannot be resolved (") + ::gai_strerror(code) + ")";
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
-  int first = 0;
-  for (const auto* x = found; x != nullptr; x = x->ai_next) {
-    const auto code = try_to_connect(*x);
-    if (code == 0)
-      return text_of(0);
-    if (first == 0)
-      first = code;
-  }
-  return text_of(first);
+  const auto addresses = resolve_host(where.host, where.port);
+  if (!addresses)
+    return addresses.error().text;
+  const auto connected = connect_to_any(*addresses, connect_time);
+  if (connected)
+    return no_node_yet;
+  return connected.error().code == errc::timeout ? "that machine does not answer" : connected.error().text;
 }
 
-/// The same, in a thread that need not be joined: resolving a name may take half a minute.
+/// The same, in a thread that need not be joined: resolving a name may take a while.
 std::future<std::string> ask_why_silent(const node_address& where) {
   std::packaged_task<std::string()> task([where] { return why_silent(where); });
   auto out = task.get_future();

@@ -137,7 +137,7 @@ result<void> live_network::resolve(std::vector<config::cluster_seed> names, std:
         for (const auto& x : names) {
           if (by->is_ending())
             return;
-          const auto all = resolve_host(x.host, x.port);
+          const auto all = resolve_host(x.host, x.port, resolve_time, [by] { return by->is_ending(); });
           out.found.emplace_back(to_string(node_address{x.host, x.port}),
                                  all ? nodes_of_name(*all, x.port) : std::vector<std::string>{});
         }

@@ -219,6 +219,25 @@ TEST_CASE("cluster: the reason for an unreachable seed is logged exactly") {
   nodes.stop_all();
 }
 
+#ifdef TROUPE_SILENT_NAMES
+TEST_CASE("cluster: silent name servers delay neither other peers nor the end of a node") {
+  test_cluster nodes(2);
+  nodes.change = [](std::size_t i, nlohmann::json& config) {
+    auto& seeds = config["cluster"]["seeds"];
+    if (i == 0)
+      seeds.insert(seeds.begin(), nlohmann::json{{"host", "a.silent"}, {"port", 7002}});
+  };
+  nodes.start(1);
+  launch where;
+  where.arguments = {"/usr/bin/env", "LD_PRELOAD=" TROUPE_SILENT_NAMES};
+  nodes.all[0].emplace(write_config(nodes.scratch.path() / "0", nodes.config(0)), arguments{}, where);
+  nodes.wait_for_peers(0, 1);
+  check_clean(nodes.replay(0, small_trace), nodes.shape);
+  nodes.node(0).program().wait_for_line(stream::err, "a.silent:7002: its name was not resolved in time");
+  nodes.stop_all();
+}
+#endif
+
 TEST_CASE("cluster: with certificates an engine's certificate is refused as that of a node") {
   if (!std::filesystem::exists("/usr/bin/openssl"))
     return;

@@ -130,4 +130,15 @@ TEST_CASE("tcp connect: a name that does not resolve is distinguished from one t
   CHECK(numeric->front().text() == "::1");
 }
 
+TEST_CASE("tcp connect: an address takes no time to resolve", "[base]") {
+  const auto cancelled = [] { return true; };
+  CHECK(resolve_host("127.0.0.1", 80, seconds(0), cancelled));
+  CHECK(resolve_host("::1", 80, seconds(0), cancelled));
+  const auto late = resolve_host("a.invalid", 80, seconds(0));
+  REQUIRE_FALSE(late);
+  CHECK(late.error().code == errc::timeout);
+  CHECK(late.error().text == "the host \"a.invalid\" cannot be resolved: no name server has answered in time");
+  CHECK(resolve_host("a.invalid", 80, seconds(60), cancelled).error().code == errc::cancelled);
+}
+
 } // namespace base_tcp_connect_test

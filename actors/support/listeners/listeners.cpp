@@ -97,10 +97,10 @@ private:
   result<peer_socket> connect_to_host(const std::string& host, std::uint16_t port) const {
     if (state_->no_tls)
       return tl::unexpected<error>(*state_->no_tls);
-    const auto where = resolve_host(host, port);
+    const auto cancelled = [this] { return state_->closing.load(); };
+    const auto where = resolve_host(host, port, resolve_time, cancelled);
     if (!where)
       return tl::unexpected<error>(where.error());
-    const auto cancelled = [this] { return state_->closing.load(); };
     auto made = connect_to_any(*where, state_->connect_time, cancelled);
     if (!made)
       return tl::unexpected<error>(made.error());
