@@ -297,6 +297,9 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
       if (bytes != truth(i, x.ns, key, x.rank))
         broken("bytes", n.name + " saves other bytes under a key");
       put(i, x.ns, key, x.rank, bytes, x.work.origin == page_origin::transient && !has(defect::forget_transient));
+      // All other keys have holders: there was no room for it.
+      if (!n.has.page(x.ns, key, x.rank))
+        code = errc::full;
     }
     codes.results[k] = as_byte(code);
   }
