@@ -5,16 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <utility>
 
 namespace troupe {
 
-name_lookups::name_lookups(std::uint32_t threads) : shared_(std::make_shared<shared>()) {
-  shared_->free = threads;
-}
-
-result<name_lookups::addresses> name_lookups::ask(question what, duration limit,
+result<name_lookups::addresses> name_lookups::ask(const std::string& name, question what, duration limit,
                                                   const std::function<bool()>& cancelled) {
   if (cancelled && cancelled())
     return fail(errc::cancelled, "cancelled");
@@ -22,30 +17,36 @@ result<name_lookups::addresses> name_lookups::ask(question what, duration limit,
     return fail(errc::timeout, "timed out");
   const auto until = later(std::chrono::steady_clock::now(), limit);
   auto& all = *shared_;
-  const auto found = std::make_shared<std::optional<result<addresses>>>();
   std::unique_lock held(all.mutex);
-  if (auto waited = wait(all, held, until, cancelled, [&] { return all.free > 0; }); !waited)
+  const auto may_join = [&] { return all.open.size() < threads_ || all.open.contains(name); };
+  if (auto waited = wait(all, held, until, cancelled, may_join); !waited)
     return tl::unexpected<error>(std::move(waited.error()));
-  --all.free;
-  held.unlock();
+  const auto found = join(shared_, name, std::move(what));
+  if (!found)
+    return tl::unexpected<error>(found.error());
+  if (auto waited = wait(all, held, until, cancelled, [&] { return (*found)->has_value(); }); !waited)
+    return tl::unexpected<error>(std::move(waited.error()));
+  return ***found;
+}
+
+result<name_lookups::lookup> name_lookups::join(const std::shared_ptr<shared>& all, const std::string& name,
+                                                question what) {
+  if (const auto open = all->open.find(name); open != all->open.end())
+    return open->second;
+  auto found = std::make_shared<std::optional<result<addresses>>>();
   auto thread = start_thread(thread_name("troupe-getaddr"), "the thread that resolves a name",
-                             [kept = shared_, found, what = std::move(what)] {
+                             [all, name, found, what = std::move(what)] {
                                auto answer = what();
-                               const std::lock_guard guard(kept->mutex);
+                               const std::lock_guard guard(all->mutex);
                                *found = std::move(answer);
-                               ++kept->free;
-                               kept->changed.notify_all();
+                               all->open.erase(name);
+                               all->changed.notify_all();
                              });
-  held.lock();
-  if (!thread) {
-    ++all.free;
-    all.changed.notify_all();
+  if (!thread)
     return tl::unexpected<error>(std::move(thread.error()));
-  }
   thread->detach();
-  if (auto waited = wait(all, held, until, cancelled, [&] { return found->has_value(); }); !waited)
-    return tl::unexpected<error>(std::move(waited.error()));
-  return std::move(**found);
+  all->open.emplace(name, found);
+  return found;
 }
 
 result<void> name_lookups::wait(shared& all, std::unique_lock<std::mutex>& held, timestamp until,

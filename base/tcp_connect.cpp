@@ -165,8 +165,10 @@ result<std::vector<socket_address>> resolve_host(const std::string& host, std::u
                                                  const std::function<bool()>& cancelled) {
   if (auto numeric = ask_resolver(host, port, AI_NUMERICHOST))
     return numeric;
-  static name_lookups lookups;
-  auto out = lookups.ask([host, port] { return ask_resolver(host, port, 0); }, limit, cancelled);
+  // Never destroyed: detached threads may ask while the process ends.
+  static auto& lookups = *new name_lookups;
+  auto out = lookups.ask(
+      endpoint_text(host, port), [host, port] { return ask_resolver(host, port, 0); }, limit, cancelled);
   if (out || out.error().code == errc::cancelled)
     return out;
   const auto& why = out.error();
