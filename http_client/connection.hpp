@@ -32,8 +32,7 @@ class connection {
 public:
   virtual ~connection() = default;
 
-  /// Connects. `tls` is null for plain connections; else the server must present a certificate for its name. Resolving
-  /// a name is the only step without a limit of ours.
+  /// Connects. `tls` is null for plain connections; else the server must present a certificate for its name.
   static attempt<std::unique_ptr<connection>> open(const endpoint& where, boost::asio::ssl::context* tls,
                                                    timestamp deadline);
 

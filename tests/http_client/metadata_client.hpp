@@ -32,8 +32,7 @@ struct metadata_client_options {
   std::optional<std::filesystem::path> certificate;
   std::optional<std::filesystem::path> key;
 
-  /// The limit of one attempt until a connection is established, TLS included. Resolving a name has the limits of the
-  /// system.
+  /// The limit of one attempt until a connection is established, its name resolved and TLS included.
   duration connect_time = std::chrono::seconds{2};
   /// The limit of one attempt until the answer has been read.
   duration answer_time = std::chrono::seconds{30};

@@ -30,7 +30,7 @@ using tcp = asio::ip::tcp;
 /// One request and its answer, on a connection of its own. For one thread, except for `interrupt`.
 class etcd_channel::exchange {
 public:
-  /// Any thread: ends the operation in progress at once and starts no other. A name lookup is not interrupted.
+  /// Any thread: ends the operation in progress at once, or within 0.1 s while it connects, and starts no other.
   void interrupt() {
     interrupted_ = true;
     context_.stop();
